@@ -1,0 +1,47 @@
+"""The controllers, one file a method, by name. Floats only: nothing in this package imports torch."""
+
+from typing import Any
+
+from gradsift.control.base import Controller, Observation, Proposal, Search
+from gradsift.control.continuous_bandit import ContinuousBandit
+from gradsift.control.exp3 import Exp3
+from gradsift.control.extended_sign import ExtendedSign
+from gradsift.control.fixed import Fixed
+from gradsift.control.replay import Replay
+from gradsift.control.rounding import round_k, round_probe_k
+from gradsift.control.sign import Sign
+from gradsift.control.value import Value
+from gradsift.registry import Registry
+
+__all__ = [
+    "Controller",
+    "Observation",
+    "Proposal",
+    "Search",
+    "controller",
+    "controllers",
+    "register_controller",
+    "round_k",
+    "round_probe_k",
+]
+
+_REGISTRY: Registry[Controller[Any]] = Registry("controller")
+register_controller = _REGISTRY.register
+
+register_controller("fixed")(Fixed)
+register_controller("replay")(Replay)
+register_controller("sign")(Sign)
+register_controller("extended-sign")(ExtendedSign)
+register_controller("value")(Value)
+register_controller("exp3")(Exp3)
+register_controller("continuous-bandit")(ContinuousBandit)
+
+
+def controller(name: str, **options: Any) -> Controller[Any]:
+    """The controller called ``name``, such as ``"extended-sign"``; ``controllers()`` lists them."""
+    return _REGISTRY.make(name, **options)
+
+
+def controllers() -> list[str]:
+    """The names of all controllers."""
+    return _REGISTRY.names()

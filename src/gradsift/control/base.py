@@ -1,0 +1,143 @@
+"""What a controller is: numbers in, numbers out, state in, state out. Nothing here knows tensors, models or costs.
+
+A state is a dict of JSON values, so a checkpoint is ``json.dumps(state)``. Every draw is keyed by (seed, purpose,
+round), so proposing twice for one round proposes the same.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Generic, NamedTuple, TypedDict, TypeVar
+
+from gradsift.errors import GradsiftError
+
+S = TypeVar("S")
+
+
+class Proposal(NamedTuple):
+    """How many elements to send in round ``number``: a real number, which the driver rounds (Definition 2)."""
+
+    number: int
+    k: float
+    probe_k: float | None = None  # k' of the probe; None: this controller needs none
+    memo: dict[str, float] = {}  # noqa: RUF012  (never written to) what the controller needs back with the answer
+
+
+class Observation(NamedTuple):
+    """What became of a proposal. It may arrive a round late: it carries the proposal that it answers.
+
+    The losses are averages over the clients' samples. All three None: nobody could report any. ``used_k`` and
+    ``used_probe_k`` are the integers that were used, where the driver rounded.
+    """
+
+    proposal: Proposal
+    cost: float  # theta(k) of the round
+    probe_cost: float | None = None  # theta(k'), had the round been run at k'
+    loss_before: float | None = None
+    loss_after: float | None = None
+    loss_probe: float | None = None
+    used_k: int | None = None
+    used_probe_k: int | None = None
+
+    def validate(self, probes: bool) -> None:
+        """Refuse what is not finite, and a probing controller's observation without its probe."""
+        if self.cost is None or not math.isfinite(self.cost) or self.cost < 0:
+            raise GradsiftError(f"cost must be finite and not negative, got {self.cost!r}")
+        if self.probe_cost is not None and not (math.isfinite(self.probe_cost) and self.probe_cost >= 0):
+            raise GradsiftError(f"probe_cost must be finite and not negative, got {self.probe_cost!r}")
+        losses = {"loss_before": self.loss_before, "loss_after": self.loss_after, "loss_probe": self.loss_probe}
+        for name, loss in losses.items():
+            if loss is not None and not math.isfinite(loss):
+                raise GradsiftError(f"{name} must be finite, got {loss!r}")
+        if (self.loss_before is None) != (self.loss_after is None):
+            raise GradsiftError(
+                f"loss_before and loss_after go together, got {self.loss_before!r}, {self.loss_after!r}"
+            )
+        if probes and self.loss_before is not None and (self.loss_probe is None or self.probe_cost is None):
+            raise GradsiftError(
+                f"the probe was not observed: loss_probe = {self.loss_probe!r}, probe_cost = {self.probe_cost!r}"
+            )
+
+
+class Controller(ABC, Generic[S]):
+    """One way to decide how many elements to send.
+
+    A subclass defines ``start``, ``propose`` and ``learn``; ``init`` and ``update`` validate and call them.
+    """
+
+    name: ClassVar[str] = ""
+    probes: ClassVar[bool] = False  # wants the round also at k' < k
+    varies: ClassVar[bool] = True  # may propose another k in another round; dense sparsifiers take none that does
+
+    def init(self, dim: int, seed: int = 0) -> S:
+        """The state before the first round, for vectors of ``dim`` elements."""
+        if dim < 1:
+            raise GradsiftError(f"dim must be at least 1, got {dim!r}")
+        if not 0 <= seed < 2**64:
+            raise GradsiftError(f"seed must be in [0, 2**64), got {seed!r}")
+        return self.start(dim, seed)
+
+    def update(self, state: S, seen: Observation) -> S:
+        """The state after learning what became of a proposal; ``state`` itself is left as it was."""
+        seen.validate(self.probes)
+        return self.learn(state, seen)
+
+    @abstractmethod
+    def start(self, dim: int, seed: int) -> S:
+        """``init`` after the checks."""
+
+    @abstractmethod
+    def propose(self, state: S, number: int) -> Proposal:
+        """k (and k') for round ``number``, counted from 1."""
+
+    @abstractmethod
+    def learn(self, state: S, seen: Observation) -> S:
+        """``update`` after the checks."""
+
+
+class Interval(TypedDict):
+    """The part of a state that every searching controller has: the interval K, and where in it the search is."""
+
+    low: float
+    high: float
+    k: float
+
+
+@dataclass(frozen=True)
+class Search:
+    """The options of every controller that searches an interval [k_min, k_max].
+
+    Left out: k_min is max(2, 0.002 dim), as in the paper's experiments; k_max is dim; k_init, which the paper does not
+    give, is the middle.
+    """
+
+    k_min: float | None = None
+    k_max: float | None = None
+    k_init: float | None = None
+
+    lowest: ClassVar[float] = 1.0  # the least k_min that makes sense: 2 where there must be a k' below k
+
+    def __post_init__(self) -> None:
+        """Refuse options that no dim can make right."""
+        for name in ("k_min", "k_max", "k_init"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value >= self.lowest):
+                raise GradsiftError(f"{name} must be at least {self.lowest:g}, got {value!r}")
+        if self.k_min is not None and self.k_max is not None and self.k_min > self.k_max:
+            raise GradsiftError(f"k_min must not exceed k_max, got {self.k_min!r} > {self.k_max!r}")
+
+    def interval(self, dim: int) -> Interval:
+        """The search interval and the first k for vectors of ``dim`` elements."""
+        low = max(2.0, 0.002 * dim) if self.k_min is None else float(self.k_min)
+        high = float(dim) if self.k_max is None else float(self.k_max)
+        if not low <= high <= dim:
+            raise GradsiftError(f"no search interval: k_min = {low:g}, k_max = {high:g}, dim = {dim}")
+        k = (low + high) / 2 if self.k_init is None else float(self.k_init)
+        if not low <= k <= high:
+            raise GradsiftError(f"k_init must be in [{low:g}, {high:g}], got {k!r}")
+        return Interval(low=low, high=high, k=k)
+
+
+def project(k: float, low: float, high: float) -> float:
+    """P_K: the point of [low, high] nearest to k."""
+    return min(max(k, low), high)

@@ -1,0 +1,65 @@
+"""Gradient descent without a gradient: Flaxman, Kalai and McMahan (SODA 2005), in one dimension.
+
+The paper's continuous bandit (Section V-B, item 3). Their theorem for Lipschitz costs, with costs in [0, C = 1], an
+interval of half-width r = R, costs that change by at most C over r (L r = C) and a horizon of n rounds, sets the
+perturbation to r n^(-1/4) / sqrt(6) and the step to r / sqrt(n): both scale with the search range.
+"""
+
+import math
+from dataclasses import dataclass
+
+from gradsift.control.base import Controller, Interval, Observation, Proposal, Search, project
+from gradsift.control.progress import Scaled, check_bound, scaled_cost
+from gradsift.draws import rng
+from gradsift.errors import GradsiftError
+
+
+class BanditState(Interval, Scaled):
+    """K, the centre k around which the bandit plays, and the scale of what it sees."""
+
+    seed: int
+
+
+@dataclass(frozen=True)
+class ContinuousBandit(Search, Controller[BanditState]):
+    """Play the centre plus or minus a perturbation; step the centre away from what was dear."""
+
+    horizon: int = 1000
+    bound: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse impossible options."""
+        super().__post_init__()
+        check_bound(self.bound)
+        if self.horizon < 1:
+            raise GradsiftError(f"horizon must be at least 1, got {self.horizon!r}")
+
+    def start(self, dim: int, seed: int) -> BanditState:
+        """The centre starts at k_init, moved inside so that both perturbations fit."""
+        state = BanditState(**self.interval(dim), seed=seed, bound=self.bound)
+        return self._move(state, state["k"])
+
+    def propose(self, state: BanditState, number: int) -> Proposal:
+        """The centre, perturbed up or down by a fair coin."""
+        direction = 1.0 if rng(state["seed"], "exploration", number=number).random() < 0.5 else -1.0
+        return Proposal(number, state["k"] + direction * self.perturbation(state), None, {"direction": direction})
+
+    def learn(self, state: BanditState, seen: Observation) -> BanditState:
+        """centre <- P(centre - step * cost * direction), P onto the interval less a perturbation at each end."""
+        cost, bound = scaled_cost(state["bound"], seen)
+        if cost is None:
+            return state
+        step = self._half(state) / math.sqrt(self.horizon)
+        return self._move({**state, "bound": bound}, state["k"] - step * cost * seen.proposal.memo["direction"])
+
+    def perturbation(self, state: BanditState) -> float:
+        """How far from the centre it plays."""
+        return self._half(state) * self.horizon**-0.25 / math.sqrt(6)
+
+    @staticmethod
+    def _half(state: BanditState) -> float:
+        return (state["high"] - state["low"]) / 2
+
+    def _move(self, state: BanditState, k: float) -> BanditState:
+        margin = self.perturbation(state)
+        return {**state, "k": project(k, state["low"] + margin, state["high"] - margin)}

@@ -1,0 +1,96 @@
+"""Algorithm 3: Algorithm 2 in instances whose search interval, and so whose step, shrinks where that must pay.
+
+Two places where the printed algorithm cannot be followed to the letter, both argued in docs/deviations.md: m_0 starts
+at 0 (with 1, as printed, delta_1 divides by zero), and the window (lines 6 and 7) skips the rounds whose sign is
+unavailable, not those in which the projection alone held k in place, unless ``literal_window`` is set.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gradsift.control.base import Controller, Interval, Observation, Proposal, Search, project
+from gradsift.control.estimate import estimated_sign
+from gradsift.control.sign import probing, step_size
+from gradsift.errors import GradsiftError
+
+
+class ExtendedState(Interval):
+    """K and k of the current instance, and what decides when the next one starts."""
+
+    k_min: float  # the original interval, which line 9 clips to
+    k_max: float
+    started: int  # m_0: the round after which the current instance started
+    previous: int  # M': rounds that the previous instance ran
+    counted: int  # n: rounds in the current window
+    window_low: float | None  # k'_min and k'_max: the range of k in the window
+    window_high: float | None
+
+
+@dataclass(frozen=True)
+class ExtendedSign(Search, Controller[ExtendedState]):
+    """The paper's recommended controller."""
+
+    alpha: float = 1.5
+    window: int = 20  # M_u
+    literal_window: bool = False
+
+    probes: ClassVar[bool] = True
+    lowest: ClassVar[float] = 2.0
+
+    def __post_init__(self) -> None:
+        """Refuse alpha < 1 and an empty window."""
+        super().__post_init__()
+        if not (math.isfinite(self.alpha) and self.alpha >= 1):
+            raise GradsiftError(f"alpha must be at least 1, got {self.alpha!r}")
+        if self.window < 1:
+            raise GradsiftError(f"window must be at least 1, got {self.window!r}")
+
+    def start(self, dim: int, seed: int) -> ExtendedState:
+        """Line 1, with m_0 = 0."""
+        del seed
+        whole = self.interval(dim)
+        return ExtendedState(
+            **whole,
+            k_min=whole["low"],
+            k_max=whole["high"],
+            started=0,
+            previous=0,
+            counted=0,
+            window_low=None,
+            window_high=None,
+        )
+
+    def propose(self, state: ExtendedState, number: int) -> Proposal:
+        """k_m and its probe."""
+        return probing(state, number, step_size(state, number - state["started"]))
+
+    def learn(self, state: ExtendedState, seen: Observation) -> ExtendedState:
+        """Lines 3 to 14, for the round that ``seen`` answers. m advances in every round, also without a sign."""
+        ran = seen.proposal.number - state["started"]  # M''
+        if ran < 1:
+            raise GradsiftError(
+                f"round {seen.proposal.number} was answered already: the instance started after {state['started']}"
+            )
+        sign = estimated_sign(seen)
+        if sign is None:
+            return state
+        k = project(state["k"] - step_size(state, ran) * sign, state["low"], state["high"])
+        if self.literal_window and k == state["k"]:
+            return state
+        low = k if state["window_low"] is None else min(state["window_low"], k)
+        high = k if state["window_high"] is None else max(state["window_high"], k)
+        counted = state["counted"] + 1
+        if counted < self.window:
+            return {**state, "k": k, "counted": counted, "window_low": low, "window_high": high}
+        after = ExtendedState(**{**state, "k": k, "counted": 0, "window_low": None, "window_high": None})
+        return self._maybe_restart(after, low, high, ran, seen.proposal.number)
+
+    def _maybe_restart(self, state: ExtendedState, low: float, high: float, ran: int, number: int) -> ExtendedState:
+        """Lines 9 to 13: a new instance on the window's range, widened by alpha, if its regret bound is lower."""
+        high = min(self.alpha * high, state["k_max"])
+        low = max(low / self.alpha, state["k_min"])
+        width = state["high"] - state["low"]
+        if not 0 < high - low < (math.sqrt(2) - 1) * width or ran < state["previous"]:
+            return state
+        return {**state, "low": low, "high": high, "previous": ran, "started": number}

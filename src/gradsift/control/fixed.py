@@ -1,0 +1,37 @@
+"""The same k in every round."""
+
+from dataclasses import dataclass
+from typing import ClassVar, TypedDict
+
+from gradsift.control.base import Controller, Observation, Proposal
+from gradsift.errors import GradsiftError
+
+
+class FixedState(TypedDict):
+    """Just k."""
+
+    k: float
+
+
+@dataclass(frozen=True)
+class Fixed(Controller[FixedState]):
+    """k elements a round, whatever happens."""
+
+    k: float
+    varies: ClassVar[bool] = False
+
+    def start(self, dim: int, seed: int) -> FixedState:
+        """k, if it fits the dimension."""
+        del seed
+        if not 1 <= self.k <= dim:
+            raise GradsiftError(f"k must be in [1, {dim}], got {self.k!r}")
+        return FixedState(k=float(self.k))
+
+    def propose(self, state: FixedState, number: int) -> Proposal:
+        """k."""
+        return Proposal(number, state["k"])
+
+    def learn(self, state: FixedState, seen: Observation) -> FixedState:
+        """Nothing."""
+        del seen
+        return state

@@ -1,0 +1,28 @@
+"""Definition 2, randomized k-element GS: stochastic rounding of a real k to a neighbouring integer, unbiased."""
+
+import math
+
+from gradsift.draws import rng
+from gradsift.errors import GradsiftError
+
+
+def round_k(k: float, seed: int, number: int) -> int:
+    """floor(k) with probability ceil(k) - k, else ceil(k); the draw is keyed by (seed, round)."""
+    return _round(k, seed, number, "rounding")
+
+
+def round_probe_k(probe_k: float, used_k: int, seed: int, number: int) -> int:
+    """k' rounded in the same way, then clamped to [1, used_k - 1].
+
+    Never to k_min: at k = k_min there would be no k' below k, no sign, and k would never move again.
+    """
+    if used_k < 2:
+        raise GradsiftError(f"k = {used_k} leaves no k' below it to probe")
+    return min(max(_round(max(probe_k, 1.0), seed, number, "probe-rounding"), 1), used_k - 1)
+
+
+def _round(k: float, seed: int, number: int, purpose: str) -> int:
+    if not math.isfinite(k) or k < 1:
+        raise GradsiftError(f"k must be finite and at least 1, got {k!r}")
+    floor = math.floor(k)
+    return floor + (rng(seed, purpose, number=number).random() < k - floor)

@@ -1,0 +1,43 @@
+"""Algorithm 2: online learning of k from the sign of the derivative alone."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gradsift.control.base import Controller, Interval, Observation, Proposal, Search, project
+from gradsift.control.estimate import estimated_sign
+
+
+def step_size(state: Interval, rounds: int) -> float:
+    """delta_m = B / sqrt(2m), in the m-th round of an instance that searches this interval."""
+    return (state["high"] - state["low"]) / math.sqrt(2 * rounds)
+
+
+def probing(state: Interval, number: int, delta: float) -> Proposal:
+    """k_m with its probe k'_m = k_m - delta_m / 2, which may lie below k_min but not below 1."""
+    return Proposal(number, state["k"], max(1.0, state["k"] - delta / 2))
+
+
+@dataclass(frozen=True)
+class Sign(Search, Controller[Interval]):
+    """Step delta_m against the estimated sign; stay where the sign is unavailable."""
+
+    probes: ClassVar[bool] = True
+    lowest: ClassVar[float] = 2.0
+
+    def start(self, dim: int, seed: int) -> Interval:
+        """K = [k_min, k_max], k_1 = k_init."""
+        del seed
+        return self.interval(dim)
+
+    def propose(self, state: Interval, number: int) -> Proposal:
+        """k_m and its probe."""
+        return probing(state, number, step_size(state, number))
+
+    def learn(self, state: Interval, seen: Observation) -> Interval:
+        """Line 4: k <- P_K(k - delta_m s_m). A late answer moves the k of now by the step of its own round."""
+        sign = estimated_sign(seen)
+        if sign is None:
+            return state
+        delta = step_size(state, seen.proposal.number)
+        return {**state, "k": project(state["k"] - delta * sign, state["low"], state["high"])}

@@ -1,0 +1,45 @@
+"""Value-based derivative descent: Algorithm 2's steps with the estimated derivative in place of its sign.
+
+Online gradient descent (Hazan 2016) as the paper compares it (Section V-B, item 1).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gradsift.control.base import Controller, Interval, Observation, Proposal, Search, project
+from gradsift.control.estimate import derivative
+from gradsift.control.sign import probing, step_size
+from gradsift.errors import GradsiftError
+
+
+@dataclass(frozen=True)
+class Value(Search, Controller[Interval]):
+    """Step delta_m times ``scale`` times the derivative; the paper's is scale 1."""
+
+    scale: float = 1.0
+
+    probes: ClassVar[bool] = True
+    lowest: ClassVar[float] = 2.0
+
+    def __post_init__(self) -> None:
+        """Refuse a scale that is not positive."""
+        super().__post_init__()
+        if not self.scale > 0:
+            raise GradsiftError(f"scale must be positive, got {self.scale!r}")
+
+    def start(self, dim: int, seed: int) -> Interval:
+        """K = [k_min, k_max], k_1 = k_init."""
+        del seed
+        return self.interval(dim)
+
+    def propose(self, state: Interval, number: int) -> Proposal:
+        """k_m and its probe, as in Algorithm 2."""
+        return probing(state, number, step_size(state, number))
+
+    def learn(self, state: Interval, seen: Observation) -> Interval:
+        """k <- P_K(k - delta_m d_m); unchanged where the derivative is unavailable."""
+        slope = derivative(seen)
+        if slope is None:
+            return state
+        step = step_size(state, seen.proposal.number) * self.scale * slope
+        return {**state, "k": project(state["k"] - step, state["low"], state["high"])}

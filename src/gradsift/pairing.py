@@ -1,0 +1,16 @@
+"""Which sparsifier goes with which controller."""
+
+from typing import Any
+
+from gradsift.control.base import Controller
+from gradsift.errors import GradsiftError
+from gradsift.sparsify.base import Sparsifier
+
+
+def check_pair(sparsifier: Sparsifier, controller: Controller[Any]) -> None:
+    """Refuse, by name, a controller that varies k over a dense sparsifier, whose messages do not depend on it."""
+    if sparsifier.dense and controller.varies:
+        raise GradsiftError(
+            f"sparsifier {sparsifier.name!r} is dense and accepts only a fixed k;"
+            f" controller {controller.name!r} varies it"
+        )

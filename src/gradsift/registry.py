@@ -1,0 +1,56 @@
+"""Names reach objects: the one table behind ``gradsift.sparsifier("fab-top-k")`` and its like."""
+
+import difflib
+import inspect
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from gradsift.errors import GradsiftError
+
+T = TypeVar("T")
+C = TypeVar("C", bound=type)
+
+
+class Registry(Generic[T]):
+    """Named classes of one kind."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._classes: dict[str, type[T]] = {}
+
+    def register(self, name: str) -> Callable[[C], C]:
+        """Class decorator: make the class reachable as ``name``, which it then carries as ``.name``."""
+
+        def add(cls: C) -> C:
+            if name in self._classes:
+                raise GradsiftError(f"a {self.kind} named {name!r} is registered already: {self._classes[name]!r}")
+            cls.name = name
+            self._classes[name] = cls
+            return cls
+
+        return add
+
+    def names(self) -> list[str]:
+        """Every registered name, sorted."""
+        return sorted(self._classes)
+
+    def make(self, name: str, **options: Any) -> T:
+        """Build the object called ``name``; an unknown name or option is refused with the nearest valid one."""
+        if name not in self._classes:
+            raise GradsiftError(f"unknown {self.kind} {name!r}{nearest(name, self.names())}")
+        cls = self._classes[name]
+        parameters = inspect.signature(cls).parameters
+        for option in options:
+            if option not in parameters:
+                raise GradsiftError(f"{self.kind} {name!r} has no option {option!r}{nearest(option, list(parameters))}")
+        for option, parameter in parameters.items():
+            if parameter.default is parameter.empty and option not in options:
+                raise GradsiftError(f"{self.kind} {name!r} needs {option}=...")
+        return cls(**options)
+
+
+def nearest(given: object, valid: list[str]) -> str:
+    """The end of an error message: the closest valid name if one is close, and all of them."""
+    close = difflib.get_close_matches(str(given), valid, n=1)
+    guess = f"; did you mean {close[0]!r}?" if close else ";"
+    return f"{guess} valid: {', '.join(valid) or 'none'}"

@@ -1,0 +1,34 @@
+"""The sparsifiers, one file a method, by name."""
+
+from typing import Any
+
+from gradsift.registry import Registry
+from gradsift.sparsify.base import Sparsifier
+from gradsift.sparsify.fab_top_k import FabTopK
+from gradsift.sparsify.fedavg import FedAvg
+from gradsift.sparsify.fub_top_k import FubTopK
+from gradsift.sparsify.periodic_k import PeriodicK
+from gradsift.sparsify.send_all import SendAll
+from gradsift.sparsify.unidirectional_top_k import UnidirectionalTopK
+
+__all__ = ["Sparsifier", "register_sparsifier", "sparsifier", "sparsifiers"]
+
+_REGISTRY: Registry[Sparsifier] = Registry("sparsifier")
+register_sparsifier = _REGISTRY.register
+
+register_sparsifier("fab-top-k")(FabTopK)
+register_sparsifier("fub-top-k")(FubTopK)
+register_sparsifier("unidirectional-top-k")(UnidirectionalTopK)
+register_sparsifier("periodic-k")(PeriodicK)
+register_sparsifier("fedavg")(FedAvg)
+register_sparsifier("send-all")(SendAll)
+
+
+def sparsifier(name: str, **options: Any) -> Sparsifier:
+    """The sparsifier called ``name``, such as ``"fab-top-k"``; ``sparsifiers()`` lists them."""
+    return _REGISTRY.make(name, **options)
+
+
+def sparsifiers() -> list[str]:
+    """The names of all sparsifiers."""
+    return _REGISTRY.names()

@@ -1,0 +1,104 @@
+"""What a sparsifier is: three phases, because a client may forget an element only after it learns that it was kept.
+
+Shapes: residual [N, D] or [D]; upload [N, k] or [k]; share [N]; merged and probed [k].
+"""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from gradsift import check
+from gradsift.errors import GradsiftError
+from gradsift.round import Round
+from gradsift.sparse import Sparse, rank
+
+
+class Sparsifier(ABC):
+    """One way to compress the exchange of a round.
+
+    The public phases (``upload``, ``merge``, ``probe``, ``settle``) validate, then call the steps below them
+    (``choose``, ``combine``, ``preview``, ``forget``), which trust their input: a driver's hot loop may call those and
+    check once a round. A new method defines ``choose`` and ``combine``, and ``preview`` where the elements it would
+    have sent at a smaller k are not the largest of those it sent.
+    """
+
+    name: ClassVar[str] = ""
+    dense: ClassVar[bool] = False  # messages are whole vectors: no index is sent or charged, fixed k only, no probe
+
+    def point(self, weights: Tensor, residual: Tensor, lr: float) -> Tensor:
+        """Where a client takes its gradient: [D] for all alike, [N, D] if each has its own weights."""
+        del residual, lr
+        return weights
+
+    def upload(self, residual: Tensor, rnd: Round) -> Sparse:
+        """A_i: what each client sends of its accumulated gradient."""
+        check.residual(residual)
+        rnd.validate(residual.shape[-1])
+        return self.choose(residual, rnd)
+
+    def merge(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
+        """B: what the server sends back, each element the share-weighted sum of what was sent of it."""
+        uploads = self._checked(uploads, share, rnd)
+        return self.combine(uploads, share, rnd)
+
+    def probe(self, uploads: Sparse, share: Tensor, rnd: Round, probe_k: int) -> Sparse:
+        """B': the merge as it would have been at ``probe_k`` < k, from the same uploads."""
+        if self.dense:
+            raise GradsiftError(
+                f"{self.name!r} is dense: it has no probe at k' = {probe_k!r}, and takes a fixed k only"
+            )
+        uploads = self._checked(uploads, share, rnd)
+        if rnd.k < 2:
+            raise GradsiftError(f"k = {rnd.k} leaves no k' below it to probe")
+        check.integer("probe_k", probe_k, 1, rnd.k - 1)
+        return self.preview(uploads, share, rnd, probe_k)
+
+    def settle(self, residual: Tensor, upload: Sparse, merged: Sparse) -> Tensor:
+        """The residual less the transmitted value of every element that was both sent and kept."""
+        check.residual(residual)
+        check.sparse("upload", upload, rows=True)
+        check.sparse("merged", merged, rows=False)
+        if not residual.shape[-1] == upload.dim == merged.dim:
+            raise GradsiftError(
+                f"dimensions differ: residual {residual.shape[-1]}, upload {upload.dim}, merged {merged.dim}"
+            )
+        if residual.shape[:-1] != upload.indices.shape[:-1]:
+            raise GradsiftError(
+                f"residual {list(residual.shape)} and upload {list(upload.indices.shape)} are not of the same clients"
+            )
+        return self.forget(residual, upload, merged)
+
+    @abstractmethod
+    def choose(self, residual: Tensor, rnd: Round) -> Sparse:
+        """``upload`` without the checks: at most k elements of each row (a dense method: all or none)."""
+
+    @abstractmethod
+    def combine(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
+        """``merge`` without the checks, of uploads [N, k]; it must not depend on the order inside a row."""
+
+    def preview(self, uploads: Sparse, share: Tensor, rnd: Round, probe_k: int) -> Sparse:
+        """``probe`` without the checks; by default each upload's ``probe_k`` largest elements, combined afresh."""
+        indices, values, dim = rank(uploads)
+        prefix = Sparse(indices[..., :probe_k], values[..., :probe_k], dim)
+        return self.combine(prefix, share, rnd._replace(k=probe_k))
+
+    def forget(self, residual: Tensor, upload: Sparse, merged: Sparse) -> Tensor:
+        """``settle`` without the checks."""
+        kept = torch.zeros(upload.dim, dtype=torch.bool, device=residual.device)
+        kept[merged.indices] = True
+        gone = upload.values.to(residual) * kept[upload.indices]
+        return residual.scatter_add(-1, upload.indices, -gone)
+
+    def _checked(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
+        check.sparse("upload", uploads, rows=True)
+        rnd.validate(uploads.dim)
+        if self.dense and uploads.size not in (0, uploads.dim):
+            raise GradsiftError(f"{self.name!r} is dense: an upload of {uploads.size} of {uploads.dim} elements is not")
+        if not self.dense and uploads.size > rnd.k:
+            raise GradsiftError(f"an upload holds {uploads.size} elements a client, more than k = {rnd.k}")
+        if uploads.indices.dim() == 1:
+            uploads = Sparse(uploads.indices[None], uploads.values[None], uploads.dim)
+        check.share(share, uploads.indices.shape[0])
+        return uploads

@@ -1,0 +1,27 @@
+"""FUB-top-k, fairness-unaware bidirectional top-k: the server keeps the k largest elements of the aggregate.
+
+The global top-k of Shi et al. (ICDCS 2019) and the bidirectional top-k of Sattler et al. (TNNLS 2019), with all uploads
+sent to the server directly, as the paper compares it (Section V-A, item 2).
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from gradsift.round import Round
+from gradsift.sparse import Sparse, rank, restrict, top_k, weighted_sum
+from gradsift.sparsify.base import Sparsifier
+
+
+@dataclass(frozen=True)
+class FubTopK(Sparsifier):
+    """Up: each client's k largest. Down: the k largest |b_j|, whoever they come from."""
+
+    def choose(self, residual: Tensor, rnd: Round) -> Sparse:
+        """J_i: the top k of each accumulated gradient."""
+        return top_k(residual, rnd.k)
+
+    def combine(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
+        """The k largest of the share-weighted sum."""
+        total = weighted_sum(uploads, share)
+        return restrict(total, rank(total).indices[: rnd.k])

@@ -1,0 +1,30 @@
+"""Always-send-all: every client sends its whole gradient in every round, which is plain SGD on the pooled gradient.
+
+The paper's item 5 of Section V-A.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from gradsift.round import Round
+from gradsift.sparse import Sparse, everything, weighted_sum
+from gradsift.sparsify.base import Sparsifier
+
+
+@dataclass(frozen=True)
+class SendAll(Sparsifier):
+    """Up and down: all D elements, without indices; k plays no part."""
+
+    dense: ClassVar[bool] = True
+
+    def choose(self, residual: Tensor, rnd: Round) -> Sparse:
+        """Everything."""
+        del rnd
+        return everything(residual)
+
+    def combine(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
+        """The share-weighted sum of whole vectors."""
+        del rnd
+        return weighted_sum(uploads, share)

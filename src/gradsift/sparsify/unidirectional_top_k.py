@@ -1,0 +1,26 @@
+"""Unidirectional top-k: only the uplink is limited to k, the downlink is the whole union (up to kN elements).
+
+Lin et al., Deep Gradient Compression (ICLR 2018), as the paper compares it (Section V-A, item 1).
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from gradsift.round import Round
+from gradsift.sparse import Sparse, top_k, weighted_sum
+from gradsift.sparsify.base import Sparsifier
+
+
+@dataclass(frozen=True)
+class UnidirectionalTopK(Sparsifier):
+    """Up: each client's k largest. Down: everything that anyone sent."""
+
+    def choose(self, residual: Tensor, rnd: Round) -> Sparse:
+        """J_i: the top k of each accumulated gradient."""
+        return top_k(residual, rnd.k)
+
+    def combine(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
+        """The share-weighted sum over the union."""
+        del rnd
+        return weighted_sum(uploads, share)
