@@ -24,7 +24,7 @@ class Registry(Generic[T]):
         def add(cls: C) -> C:
             if name in self._classes:
                 raise GradsiftError(f"a {self.kind} named {name!r} is registered already: {self._classes[name]!r}")
-            cls.name = name
+            cls.name = name  # type: ignore[attr-defined]
             self._classes[name] = cls
             return cls
 

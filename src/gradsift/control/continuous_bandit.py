@@ -54,7 +54,7 @@ class ContinuousBandit(Search, Controller[BanditState]):
 
     def perturbation(self, state: BanditState) -> float:
         """How far from the centre it plays."""
-        return self._half(state) * self.horizon**-0.25 / math.sqrt(6)
+        return self._half(state) / math.sqrt(6 * math.sqrt(self.horizon))
 
     @staticmethod
     def _half(state: BanditState) -> float:

@@ -91,7 +91,7 @@ class Exp3(Search, Controller[Exp3State]):
         low, high, count = state["low"], state["high"], self.count(state)
         if self.grid == "every" or count == high - low + 1:
             return low + arm
-        return round(low * (high / low) ** (arm / (count - 1)))
+        return round(low * math.pow(high / low, arm / (count - 1)))
 
     def exploration(self, count: int) -> float:
         """gamma: the probability of a uniform draw."""
