@@ -16,30 +16,41 @@ from gradsift.control import (
     round_probe_k,
 )
 from gradsift.cost import CostModel, Energy, LinkTime, Money, NormalizedTime, Traffic, WeightedSum
-from gradsift.errors import GradsiftError
+from gradsift.data.federated import FederatedData
+from gradsift.errors import GradsiftError, RunError
 from gradsift.pairing import check_pair
 from gradsift.round import Round, apply
+from gradsift.simulate.run import Result, simulate
+from gradsift.simulate.schedule import Constant, Cosine, StepDecay
+from gradsift.simulate.settings import Settings
 from gradsift.sparse import Sparse, densify, difference, stack, top_k, weighted_sum
 from gradsift.sparsify import Sparsifier, register_sparsifier, sparsifier, sparsifiers
-
-__version__ = "0.1.0"
+from gradsift.version import __version__
 
 __all__ = [
+    "Constant",
     "Controller",
+    "Cosine",
     "CostModel",
     "Energy",
+    "FederatedData",
     "GradsiftError",
     "LinkTime",
     "Money",
     "NormalizedTime",
     "Observation",
     "Proposal",
+    "Result",
     "Round",
+    "RunError",
     "Search",
+    "Settings",
     "Sparse",
     "Sparsifier",
+    "StepDecay",
     "Traffic",
     "WeightedSum",
+    "__version__",
     "apply",
     "check_pair",
     "controller",
@@ -50,6 +61,7 @@ __all__ = [
     "register_sparsifier",
     "round_k",
     "round_probe_k",
+    "simulate",
     "sparsifier",
     "sparsifiers",
     "stack",

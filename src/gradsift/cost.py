@@ -40,6 +40,7 @@ class Traffic(NamedTuple):
         took_part: ArrayLike | None = None,
         dense: bool = False,
         probe: ArrayLike = 0,
+        buffers: ArrayLike = 0,
         implied_indices: bool = False,
         dense_fallback: bool = False,
         up_bytes: ArrayLike | None = None,
@@ -49,7 +50,8 @@ class Traffic(NamedTuple):
 
         Counts are one number for all or one for each client; ``took_part`` (or just the number of ``clients``) says
         who computed and sent: absentees send nothing, but receive what keeps their weights equal. ``probe`` is the
-        size of the probe difference, if it is to be charged. ``implied_indices``: both sides know the indices (a
+        size of the probe difference, if it is to be charged; ``buffers`` are numbers that travel dense beside the
+        elements, up and down. ``implied_indices``: both sides know the indices (a
         shared seed), so only values travel. ``dense_fallback``: a message is charged as dense where that is smaller.
         ``up_bytes`` and ``down_bytes`` replace the default of 4 bytes a number by real encoded sizes.
         """
@@ -80,8 +82,9 @@ class Traffic(NamedTuple):
                 return elements
             return np.minimum(2 * elements, dim) if dense_fallback else 2 * elements
 
-        up_numbers = numbers(each("up", up)) * present
-        down_numbers = numbers(each("down", down)) + numbers(each("probe", probe))
+        extra = each("buffers", buffers)
+        up_numbers = (numbers(each("up", up)) + extra) * present
+        down_numbers = numbers(each("down", down)) + numbers(each("probe", probe)) + extra
         sent = up_numbers * NUMBER_BYTES if up_bytes is None else each("up_bytes", up_bytes) * present
         received = down_numbers * NUMBER_BYTES if down_bytes is None else each("down_bytes", down_bytes)
         return cls(dim, present, up_numbers, down_numbers, sent, received)

@@ -3,3 +3,7 @@
 
 class GradsiftError(ValueError):
     """Bad input, refused before anything changed; the message names the value."""
+
+
+class RunError(RuntimeError):
+    """A run that could not go on; the message says where it stood and what is kept."""

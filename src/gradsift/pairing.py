@@ -9,6 +9,10 @@ from gradsift.sparsify.base import Sparsifier
 
 def check_pair(sparsifier: Sparsifier, controller: Controller[Any]) -> None:
     """Refuse, by name, a controller that varies k over a dense sparsifier, whose messages do not depend on it."""
+    if not isinstance(sparsifier, Sparsifier):
+        raise GradsiftError(f"not a sparsifier: {sparsifier!r}")
+    if not isinstance(controller, Controller):
+        raise GradsiftError(f"not a controller: {controller!r}")
     if sparsifier.dense and controller.varies:
         raise GradsiftError(
             f"sparsifier {sparsifier.name!r} is dense and accepts only a fixed k;"

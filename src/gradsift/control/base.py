@@ -4,11 +4,11 @@ A state is a dict of JSON values, so a checkpoint is ``json.dumps(state)``. Ever
 round), so proposing twice for one round proposes the same.
 """
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Generic, NamedTuple, TypedDict, TypeVar
 
+from gradsift.control.check import integer, real
 from gradsift.errors import GradsiftError
 
 S = TypeVar("S")
@@ -41,14 +41,17 @@ class Observation(NamedTuple):
 
     def validate(self, probes: bool) -> None:
         """Refuse what is not finite, and a probing controller's observation without its probe."""
-        if self.cost is None or not math.isfinite(self.cost) or self.cost < 0:
-            raise GradsiftError(f"cost must be finite and not negative, got {self.cost!r}")
-        if self.probe_cost is not None and not (math.isfinite(self.probe_cost) and self.probe_cost >= 0):
-            raise GradsiftError(f"probe_cost must be finite and not negative, got {self.probe_cost!r}")
+        integer("round number", self.proposal.number, 1)
+        real("cost", self.cost, low=0)
+        if self.probe_cost is not None:
+            real("probe_cost", self.probe_cost, low=0)
         losses = {"loss_before": self.loss_before, "loss_after": self.loss_after, "loss_probe": self.loss_probe}
         for name, loss in losses.items():
-            if loss is not None and not math.isfinite(loss):
-                raise GradsiftError(f"{name} must be finite, got {loss!r}")
+            if loss is not None:
+                real(name, loss)
+        for name, used in (("used_k", self.used_k), ("used_probe_k", self.used_probe_k)):
+            if used is not None:
+                integer(name, used, 1)
         if (self.loss_before is None) != (self.loss_after is None):
             raise GradsiftError(
                 f"loss_before and loss_after go together, got {self.loss_before!r}, {self.loss_after!r}"
@@ -67,13 +70,14 @@ class Controller(ABC, Generic[S]):
 
     name: ClassVar[str] = ""
     probes: ClassVar[bool] = False  # wants the round also at k' < k
+    learns: ClassVar[bool] = True  # wants the losses; a driver need not take them for one that does not
     varies: ClassVar[bool] = True  # may propose another k in another round; dense sparsifiers take none that does
 
     def init(self, dim: int, seed: int = 0) -> S:
         """The state before the first round, for vectors of ``dim`` elements."""
-        if dim < 1:
-            raise GradsiftError(f"dim must be at least 1, got {dim!r}")
-        if not 0 <= seed < 2**64:
+        integer("dim", dim, 1)
+        integer("seed", seed, 0)
+        if seed >= 2**64:
             raise GradsiftError(f"seed must be in [0, 2**64), got {seed!r}")
         return self.start(dim, seed)
 
@@ -121,8 +125,8 @@ class Search:
         """Refuse options that no dim can make right."""
         for name in ("k_min", "k_max", "k_init"):
             value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= self.lowest):
-                raise GradsiftError(f"{name} must be at least {self.lowest:g}, got {value!r}")
+            if value is not None:
+                real(name, value, low=self.lowest)
         if self.k_min is not None and self.k_max is not None and self.k_min > self.k_max:
             raise GradsiftError(f"k_min must not exceed k_max, got {self.k_min!r} > {self.k_max!r}")
 
@@ -131,10 +135,10 @@ class Search:
         low = max(2.0, 0.002 * dim) if self.k_min is None else float(self.k_min)
         high = float(dim) if self.k_max is None else float(self.k_max)
         if not low <= high <= dim:
-            raise GradsiftError(f"no search interval: k_min = {low:g}, k_max = {high:g}, dim = {dim}")
+            raise GradsiftError(f"no search interval: k_min = {low!r}, k_max = {high!r}, dim = {dim}")
         k = (low + high) / 2 if self.k_init is None else float(self.k_init)
         if not low <= k <= high:
-            raise GradsiftError(f"k_init must be in [{low:g}, {high:g}], got {k!r}")
+            raise GradsiftError(f"k_init must be in [{low!r}, {high!r}], got {k!r}")
         return Interval(low=low, high=high, k=k)
 
 

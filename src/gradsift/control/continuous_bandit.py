@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass
 
 from gradsift.control.base import Controller, Interval, Observation, Proposal, Search, project
+from gradsift.control.check import integer
 from gradsift.control.progress import Scaled, check_bound, scaled_cost
 from gradsift.draws import rng
-from gradsift.errors import GradsiftError
 
 
 class BanditState(Interval, Scaled):
@@ -31,8 +31,7 @@ class ContinuousBandit(Search, Controller[BanditState]):
         """Refuse impossible options."""
         super().__post_init__()
         check_bound(self.bound)
-        if self.horizon < 1:
-            raise GradsiftError(f"horizon must be at least 1, got {self.horizon!r}")
+        integer("horizon", self.horizon, 1)
 
     def start(self, dim: int, seed: int) -> BanditState:
         """The centre starts at k_init, moved inside so that both perturbations fit."""
@@ -40,9 +39,10 @@ class ContinuousBandit(Search, Controller[BanditState]):
         return self._move(state, state["k"])
 
     def propose(self, state: BanditState, number: int) -> Proposal:
-        """The centre, perturbed up or down by a fair coin."""
+        """The centre, perturbed up or down by a fair coin, and kept from leaving K by a rounding error."""
         direction = 1.0 if rng(state["seed"], "exploration", number=number).random() < 0.5 else -1.0
-        return Proposal(number, state["k"] + direction * self.perturbation(state), None, {"direction": direction})
+        k = project(state["k"] + direction * self.perturbation(state), state["low"], state["high"])
+        return Proposal(number, k, None, {"direction": direction})
 
     def learn(self, state: BanditState, seen: Observation) -> BanditState:
         """centre <- P(centre - step * cost * direction), P onto the interval less a perturbation at each end."""

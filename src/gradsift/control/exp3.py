@@ -12,6 +12,7 @@ from typing import Literal, TypedDict
 import numpy as np
 
 from gradsift.control.base import Controller, Observation, Proposal, Search
+from gradsift.control.check import integer, real
 from gradsift.control.progress import Scaled, check_bound, scaled_cost
 from gradsift.draws import rng
 from gradsift.errors import GradsiftError
@@ -49,12 +50,12 @@ class Exp3(Search, Controller[Exp3State]):
             raise GradsiftError(f"exp3 draws its first k: k_init = {self.k_init!r} has no meaning")
         if self.grid not in ("every", "log"):
             raise GradsiftError(f"grid must be 'every' or 'log', got {self.grid!r}")
-        if self.arms < 2:
-            raise GradsiftError(f"arms must be at least 2, got {self.arms!r}")
-        if self.horizon < 1:
-            raise GradsiftError(f"horizon must be at least 1, got {self.horizon!r}")
-        if self.gamma is not None and not 0 < self.gamma <= 1:
-            raise GradsiftError(f"gamma must be in (0, 1], got {self.gamma!r}")
+        integer("arms", self.arms, 2)
+        integer("horizon", self.horizon, 1)
+        if self.gamma is not None:
+            real("gamma", self.gamma, above=0)
+            if self.gamma > 1:
+                raise GradsiftError(f"gamma must be in (0, 1], got {self.gamma!r}")
 
     def start(self, dim: int, seed: int) -> Exp3State:
         """All weights 1."""
@@ -107,18 +108,20 @@ class Exp3(Search, Controller[Exp3State]):
         logs = np.array([weight for _, weight in pulled])
         shift = max(0.0, float(logs.max(initial=0.0)))
         weights = np.exp(logs - shift)
+        edges = weights.cumsum()
+        mass = float(edges[-1]) if len(arms) else 0.0  # not weights.sum(), which may differ from the last edge
         unit = math.exp(-shift)  # the weight of an arm never pulled
-        total = float(weights.sum()) + (count - len(arms)) * unit
+        total = mass + (count - len(arms)) * unit
 
         generator = rng(state["seed"], "exploration", number=number)
         explores, position = generator.random() < gamma, generator.random()
         if explores:
             arm = min(int(position * count), count - 1)
-        elif position * total < weights.sum():
-            arm = int(arms[np.searchsorted(weights.cumsum(), position * total, side="right")])
+        elif position * total < mass:
+            arm = int(arms[np.searchsorted(edges, position * total, side="right")])
         else:  # uniform over the others: the r-th arm that was never pulled
             others = count - len(arms)
-            nth = min(int((position * total - weights.sum()) / unit), others - 1)
+            nth = min(int((position * total - mass) / unit), others - 1)
             arm = nth + int(np.searchsorted(arms - np.arange(len(arms)), nth, side="right"))
         at = int(np.searchsorted(arms, arm))
         weight = float(weights[at]) if at < len(arms) and arms[at] == arm else unit

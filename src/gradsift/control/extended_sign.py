@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gradsift.control.base import Controller, Interval, Observation, Proposal, Search, project
+from gradsift.control.check import integer, real
 from gradsift.control.estimate import estimated_sign
 from gradsift.control.sign import probing, step_size
 from gradsift.errors import GradsiftError
@@ -41,10 +42,10 @@ class ExtendedSign(Search, Controller[ExtendedState]):
     def __post_init__(self) -> None:
         """Refuse alpha < 1 and an empty window."""
         super().__post_init__()
-        if not (math.isfinite(self.alpha) and self.alpha >= 1):
-            raise GradsiftError(f"alpha must be at least 1, got {self.alpha!r}")
-        if self.window < 1:
-            raise GradsiftError(f"window must be at least 1, got {self.window!r}")
+        real("alpha", self.alpha, low=1)
+        integer("window", self.window, 1)
+        if not isinstance(self.literal_window, bool):
+            raise GradsiftError(f"literal_window must be True or False, got {self.literal_window!r}")
 
     def start(self, dim: int, seed: int) -> ExtendedState:
         """Line 1, with m_0 = 0."""
@@ -66,7 +67,7 @@ class ExtendedSign(Search, Controller[ExtendedState]):
         return probing(state, number, step_size(state, number - state["started"]))
 
     def learn(self, state: ExtendedState, seen: Observation) -> ExtendedState:
-        """Lines 3 to 14, for the round that ``seen`` answers. m advances in every round, also without a sign."""
+        """Lines 3 to 15, for the round that ``seen`` answers. m advances in every round, also without a sign."""
         ran = seen.proposal.number - state["started"]  # M''
         if ran < 1:
             raise GradsiftError(
@@ -87,7 +88,7 @@ class ExtendedSign(Search, Controller[ExtendedState]):
         return self._maybe_restart(after, low, high, ran, seen.proposal.number)
 
     def _maybe_restart(self, state: ExtendedState, low: float, high: float, ran: int, number: int) -> ExtendedState:
-        """Lines 9 to 13: a new instance on the window's range, widened by alpha, if its regret bound is lower."""
+        """Lines 9 to 14: a new instance on the window's range, widened by alpha, if its regret bound is lower."""
         high = min(self.alpha * high, state["k_max"])
         low = max(low / self.alpha, state["k_min"])
         width = state["high"] - state["low"]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypedDict
 
 from gradsift.control.base import Controller, Observation, Proposal
+from gradsift.control.check import real
 from gradsift.errors import GradsiftError
 
 
@@ -19,6 +20,11 @@ class Fixed(Controller[FixedState]):
 
     k: float
     varies: ClassVar[bool] = False
+    learns: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Refuse a k that no dim can make right."""
+        real("k", self.k, low=1)
 
     def start(self, dim: int, seed: int) -> FixedState:
         """k, if it fits the dimension."""

@@ -5,10 +5,11 @@ by the decrease of the loss. The bound that scales it is an option; left out, it
 round without decrease counts as the bound, and so does a dearer one.
 """
 
+import math
 from typing import TypedDict
 
 from gradsift.control.base import Observation
-from gradsift.errors import GradsiftError
+from gradsift.control.check import real
 
 FIRST_TIMES = 10.0
 
@@ -20,9 +21,9 @@ class Scaled(TypedDict):
 
 
 def check_bound(bound: float | None) -> None:
-    """Refuse a bound that is not positive."""
-    if bound is not None and not bound > 0:
-        raise GradsiftError(f"bound must be positive, got {bound!r}")
+    """Refuse a bound that is not positive and finite."""
+    if bound is not None:
+        real("bound", bound, above=0)
 
 
 def scaled_cost(bound: float | None, seen: Observation) -> tuple[float | None, float | None]:
@@ -30,8 +31,9 @@ def scaled_cost(bound: float | None, seen: Observation) -> tuple[float | None, f
     if seen.loss_before is None or seen.loss_after is None:
         return None, bound
     decrease = seen.loss_before - seen.loss_after
-    if decrease <= 0:
+    price = float(seen.cost / decrease) if decrease > 0 else math.inf
+    if not math.isfinite(FIRST_TIMES * price):  # no decrease, or one so small that its price is beyond any bound
         return 1.0, bound
     if bound is None:
-        bound = FIRST_TIMES * seen.cost / decrease or None
-    return (min(seen.cost / decrease / bound, 1.0) if bound else 0.0), bound
+        bound = FIRST_TIMES * price or None
+    return (min(price / bound, 1.0) if bound else 0.0), bound

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
 from gradsift.control.base import Controller, Observation, Proposal
+from gradsift.control.check import real
 from gradsift.errors import GradsiftError
 
 
@@ -17,13 +18,15 @@ class Replay(Controller[ReplayState]):
     """``sequence[m - 1]`` elements in round m; a run longer than its sequence is an error."""
 
     sequence: Sequence[float]
+    learns: ClassVar[bool] = False
 
     def start(self, dim: int, seed: int) -> ReplayState:
         """Refuse a sequence that holds an impossible k."""
         del seed
-        if len(self.sequence) == 0:
-            raise GradsiftError("sequence is empty: there is nothing to replay")
+        if not hasattr(self.sequence, "__getitem__") or len(self.sequence) == 0:
+            raise GradsiftError(f"sequence must be a list of numbers, and not empty, got {self.sequence!r}")
         for number, k in enumerate(self.sequence, start=1):
+            real(f"k of round {number}", k)
             if not 1 <= k <= dim:
                 raise GradsiftError(f"k must be in [1, {dim}], got {k!r} for round {number}")
         return ReplayState()

@@ -2,6 +2,7 @@
 
 import math
 
+from gradsift.control.check import integer, real
 from gradsift.draws import rng
 from gradsift.errors import GradsiftError
 
@@ -16,13 +17,14 @@ def round_probe_k(probe_k: float, used_k: int, seed: int, number: int) -> int:
 
     Never to k_min: at k = k_min there would be no k' below k, no sign, and k would never move again.
     """
+    integer("used_k", used_k, 1)
+    real("probe_k", probe_k)
     if used_k < 2:
         raise GradsiftError(f"k = {used_k} leaves no k' below it to probe")
     return min(max(_round(max(probe_k, 1.0), seed, number, "probe-rounding"), 1), used_k - 1)
 
 
 def _round(k: float, seed: int, number: int, purpose: str) -> int:
-    if not math.isfinite(k) or k < 1:
-        raise GradsiftError(f"k must be finite and at least 1, got {k!r}")
+    real("k", k, low=1)
     floor = math.floor(k)
     return floor + (rng(seed, purpose, number=number).random() < k - floor)

@@ -5,17 +5,20 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gradsift.control.base import Controller, Interval, Observation, Proposal, Search, project
+from gradsift.control.check import integer
 from gradsift.control.estimate import estimated_sign
 
 
 def step_size(state: Interval, rounds: int) -> float:
     """delta_m = B / sqrt(2m), in the m-th round of an instance that searches this interval."""
+    integer("round number within an instance", rounds, 1)
     return (state["high"] - state["low"]) / math.sqrt(2 * rounds)
 
 
 def probing(state: Interval, number: int, delta: float) -> Proposal:
-    """k_m with its probe k'_m = k_m - delta_m / 2, which may lie below k_min but not below 1."""
-    return Proposal(number, state["k"], max(1.0, state["k"] - delta / 2))
+    """k_m with its probe k'_m = k_m - delta_m / 2, which may lie below k_min but not below 1, and always below k_m."""
+    below = math.nextafter(state["k"], 1.0)  # where delta is too small, or zero, to tell k' from k
+    return Proposal(number, state["k"], max(1.0, min(state["k"] - delta / 2, below)))
 
 
 @dataclass(frozen=True)

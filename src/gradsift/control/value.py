@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gradsift.control.base import Controller, Interval, Observation, Proposal, Search, project
+from gradsift.control.check import real
 from gradsift.control.estimate import derivative
 from gradsift.control.sign import probing, step_size
-from gradsift.errors import GradsiftError
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,9 @@ class Value(Search, Controller[Interval]):
     lowest: ClassVar[float] = 2.0
 
     def __post_init__(self) -> None:
-        """Refuse a scale that is not positive."""
+        """Refuse a scale that is not positive and finite."""
         super().__post_init__()
-        if not self.scale > 0:
-            raise GradsiftError(f"scale must be positive, got {self.scale!r}")
+        real("scale", self.scale, above=0)
 
     def start(self, dim: int, seed: int) -> Interval:
         """K = [k_min, k_max], k_1 = k_init."""

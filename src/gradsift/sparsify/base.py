@@ -27,6 +27,11 @@ class Sparsifier(ABC):
     name: ClassVar[str] = ""
     dense: ClassVar[bool] = False  # messages are whole vectors: no index is sent or charged, fixed k only, no probe
 
+    def period(self, dim: int, k: int) -> int:
+        """Rounds over which the clients and the step size stay the same; an exchange is due in the last of them."""
+        del dim, k
+        return 1
+
     def point(self, weights: Tensor, residual: Tensor, lr: float) -> Tensor:
         """Where a client takes its gradient: [D] for all alike, [N, D] if each has its own weights."""
         del residual, lr
@@ -36,7 +41,11 @@ class Sparsifier(ABC):
         """A_i: what each client sends of its accumulated gradient."""
         check.residual(residual)
         rnd.validate(residual.shape[-1])
-        return self.choose(residual, rnd)
+        chosen = self.choose(residual, rnd)
+        if chosen.values.untyped_storage().data_ptr() == residual.untyped_storage().data_ptr():
+            # A whole vector: the message must not change while its client goes on accumulating in place.
+            return chosen._replace(values=chosen.values.clone())
+        return chosen
 
     def merge(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
         """B: what the server sends back, each element the share-weighted sum of what was sent of it."""

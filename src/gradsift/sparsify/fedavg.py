@@ -23,8 +23,7 @@ class FedAvg(Sparsifier):
 
     dense: ClassVar[bool] = True
 
-    @staticmethod
-    def period(dim: int, k: int) -> int:
+    def period(self, dim: int, k: int) -> int:
         """Rounds from one exchange to the next."""
         return max(1, dim // (2 * k))
 

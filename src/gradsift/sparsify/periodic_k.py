@@ -43,7 +43,7 @@ class PeriodicK(Sparsifier):
     def coordinates(dim: int, rnd: Round) -> Tensor:
         """The coordinates of this round, in the order of the permutation: k of them, or what the pass has left."""
         done, start = divmod(rnd.offset, dim)
-        return _permutation(dim, rnd.seed, done)[start : start + rnd.k]
+        return _permutation(dim, rnd.seed, done)[start : start + rnd.k].clone()  # whoever writes to it, not the cache
 
 
 @functools.lru_cache(maxsize=4)

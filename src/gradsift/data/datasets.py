@@ -1,0 +1,51 @@
+"""Map-style torch datasets of (x, y) pairs, read into tensors once: a simulated round takes rows of all clients."""
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from gradsift.data.convert import tensor
+from gradsift.errors import GradsiftError
+
+
+class Samples(Protocol):
+    """A map-style dataset: ``len(dataset)`` and ``dataset[i]``, a pair (x, y)."""
+
+    def __len__(self) -> int:
+        """How many samples."""
+
+    def __getitem__(self, index: int, /) -> Any:
+        """One pair (x, y)."""
+
+
+def read(dataset: Samples, name: str) -> tuple[Tensor, Tensor]:
+    """All samples, x [n, ...] and y [n, ...], exactly as the dataset gives them (its transforms have been applied)."""
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise GradsiftError(f"{name} is not a map-style dataset (len() and [i]): {type(dataset).__name__}")
+    pairs = [_pair(dataset[index], f"{name}[{index}]") for index in range(len(dataset))]
+    if not pairs:
+        raise GradsiftError(f"{name} has no samples")
+    return _column([x for x, _ in pairs], f"x of {name}"), _column([y for _, y in pairs], f"y of {name}")
+
+
+def _pair(sample: Any, where: str) -> tuple[Tensor, Tensor]:
+    if not isinstance(sample, tuple | list) or len(sample) != 2:
+        raise GradsiftError(f"{where} is not a pair (x, y) but {type(sample).__name__}")
+    return tensor(f"x of {where}", sample[0]), tensor(f"y of {where}", sample[1])
+
+
+def _column(values: list[Tensor], name: str) -> Tensor:
+    for index, value in enumerate(values):
+        if value.shape != values[0].shape or value.dtype != values[0].dtype:
+            raise GradsiftError(
+                f"{name}: sample {index} is {value.dtype} {list(value.shape)},"
+                f" sample 0 is {values[0].dtype} {list(values[0].shape)}"
+            )
+    column = torch.stack(values).cpu()
+    # A Python float becomes a float64 target; a model's outputs are float32, as everything a loader would give it.
+    return column.float() if column.dtype == torch.float64 else column if column.is_floating_point() else _long(column)
+
+
+def _long(column: Tensor) -> Tensor:
+    return column.long() if column.dim() == 1 else column

@@ -1,0 +1,1 @@
+"""Drivers that run all clients of a federation in one process."""

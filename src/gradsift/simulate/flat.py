@@ -1,0 +1,174 @@
+"""Any torch module as a function of one flat weight vector, and the gradients of all clients at once.
+
+Shapes: D trainable weights, n clients of a round, b samples a minibatch. A parameter that is frozen stays as it is; one
+that is tied appears once. Buffers that change in a forward pass in training (BatchNorm's running statistics) are held
+for each client, [n, ...], like weights in a FedAvg period, and averaged wherever weights are exchanged.
+"""
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gradsift.errors import GradsiftError
+
+Loss = Callable[[Any, Tensor], Tensor]  # (outputs, targets) -> the mean over the batch
+Named = dict[str, Tensor]
+
+
+class FlatModel:
+    """A private copy of a module, on one device in one floating-point type, with its loss."""
+
+    def __init__(self, module: nn.Module, loss: Loss, device: torch.device, dtype: torch.dtype) -> None:
+        self.module = copy.deepcopy(module).to(device=device, dtype=dtype)
+        self.loss = copy.deepcopy(loss).to(device=device, dtype=dtype) if isinstance(loss, nn.Module) else loss
+        if not self.module.training:
+            self.module.train()
+        self._training = {name: part.training for name, part in self.module.named_modules()}
+        parameters = dict(self.module.named_parameters())
+        self.shapes = {name: p.shape for name, p in parameters.items() if p.requires_grad}
+        if not self.shapes:
+            raise GradsiftError(f"{type(module).__name__} has no trainable parameters")
+        self._spans: dict[str, slice] = {}
+        self.dim = 0
+        for name, shape in self.shapes.items():
+            self._spans[name] = slice(self.dim, self.dim + shape.numel())
+            self.dim += shape.numel()
+        buffers = {name: b.detach() for name, b in self.module.named_buffers()}
+        self._constants = {name: p.detach() for name, p in parameters.items() if name not in self.shapes} | buffers
+        self.moving: tuple[str, ...] = ()  # buffers that a forward pass in training changes
+        self._loops = False
+
+    def weights(self) -> Tensor:
+        """[D] the module's present weights."""
+        parameters = dict(self.module.named_parameters())
+        return torch.cat([parameters[name].detach().reshape(-1) for name in self.shapes])
+
+    def trained(self, weights: Tensor, buffers: Named) -> nn.Module:
+        """A module with these weights and buffers, on the device of the run, in training mode as it came."""
+        module = copy.deepcopy(self.module)
+        state = dict(module.named_parameters()) | dict(module.named_buffers())
+        with torch.no_grad():
+            for name, value in (self._unflatten(weights) | buffers).items():
+                state[name].copy_(value)
+        self._set_mode(module, train=True)
+        return module
+
+    def buffers(self) -> Named:
+        """The moving buffers as the module came."""
+        return {name: self._constants[name].clone() for name in self.moving}
+
+    def outputs(self, weights: Tensor, buffers: Named, x: Tensor) -> Any:
+        """The module's outputs in evaluation mode: no dropout, running statistics as given."""
+        self._set_mode(self.module, train=False)
+        with torch.no_grad():
+            return self._call(self._unflatten(weights), buffers, x)
+
+    def sample_losses(self, outputs: Any, y: Tensor) -> Tensor:
+        """[s] the loss of each sample by itself."""
+        with torch.no_grad():
+            losses: Tensor = torch.func.vmap(self.loss)(_singles(outputs), y.unsqueeze(1))
+        return losses
+
+    def add_gradients(self, total: Tensor, point: Tensor, buffers: Named, x: Tensor, y: Tensor) -> tuple[Tensor, Named]:
+        """Add each client's minibatch gradient at ``point`` ([D], or [n, D] if each has its own) to ``total`` [n, D].
+
+        x and y are [n, b, ...]; returns the minibatch losses [n] and the moving buffers [n, ...] after the pass.
+        """
+        own = point.dim() == 2
+        self._set_mode(self.module, train=True)
+        if not self._loops:
+            dims = (0 if own else None, 0, 0, 0)
+            step = torch.func.vmap(self._gradient(), in_dims=dims, randomness="different")
+            try:
+                gradients, (losses, moved) = step(self._unflatten(point), buffers, x, y)
+            except Exception as problem:
+                # Not every module can be batched over clients. Whether it can at all, the loop below will say.
+                self._loops = True
+                warnings.warn(
+                    f"{type(self.module).__name__} cannot be batched over clients, they run one by one: {problem}",
+                    stacklevel=2,
+                )
+            else:
+                for name, span in self._spans.items():
+                    total[:, span].add_(gradients[name].detach().reshape(len(x), -1))
+                return losses.detach(), {name: value.detach() for name, value in moved.items()}
+        values, changed = [], []
+        for i in range(len(x)):
+            weights = self._unflatten(point[i] if own else point)
+            gradients, (value, moved) = self._gradient()(weights, {n: b[i] for n, b in buffers.items()}, x[i], y[i])
+            for name, span in self._spans.items():
+                total[i, span].add_(gradients[name].detach().reshape(-1))
+            values.append(value.detach())
+            changed.append(moved)
+        return torch.stack(values), {name: torch.stack([moved[name].detach() for moved in changed]) for name in buffers}
+
+    def probe_batch(self, x: Tensor, y: Tensor) -> tuple[Any, int]:
+        """Try the module and its loss on one minibatch; returns the outputs and the bytes a backward pass keeps.
+
+        Finds the moving buffers. Whatever the module raises comes back as one clear error.
+        """
+        kept = 0
+
+        def count(tensor: Tensor) -> Tensor:
+            nonlocal kept
+            kept += tensor.numel() * tensor.element_size()
+            return tensor
+
+        self._set_mode(self.module, train=True)
+        trial = copy.deepcopy(self.module)
+        shape = list(x.shape)
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+                outputs = trial(x)
+        except Exception as problem:
+            raise GradsiftError(f"the model's forward pass failed on a batch of shape {shape}: {problem}") from problem
+        try:
+            value = self.loss(outputs, y)
+        except Exception as problem:
+            raise GradsiftError(f"the loss failed on the model's outputs for a batch {shape}: {problem}") from problem
+        if not isinstance(value, Tensor) or value.dim() != 0:
+            shape = list(value.shape) if isinstance(value, Tensor) else value
+            raise GradsiftError(f"the loss must be one number, the mean over the batch, got {shape!r}")
+        after = dict(trial.named_buffers())
+        self.moving = tuple(n for n, b in self.module.named_buffers() if not torch.equal(b, after[n]))
+        return outputs, kept
+
+    def _gradient(self) -> Callable[..., Any]:
+        return torch.func.grad_and_value(self._objective, has_aux=True)
+
+    def _objective(self, weights: Named, buffers: Named, x: Tensor, y: Tensor) -> tuple[Tensor, Named]:
+        moved = {name: value.clone() for name, value in buffers.items()}
+        return self.loss(self._call(weights, moved, x), y), moved
+
+    def _call(self, weights: Named, buffers: Named, x: Tensor) -> Any:
+        return torch.func.functional_call(self.module, {**self._constants, **weights, **buffers}, (x,))
+
+    def _unflatten(self, flat: Tensor) -> Named:
+        lead = flat.shape[:-1]
+        return {name: flat[..., span].reshape(*lead, *self.shapes[name]) for name, span in self._spans.items()}
+
+    def _set_mode(self, module: nn.Module, train: bool) -> None:
+        if not train:
+            module.eval()
+            return
+        for name, part in module.named_modules():
+            part.training = self._training[name]
+
+
+def _singles(outputs: Any) -> Any:
+    """A batch of outputs as batches of one: [s, ...] -> [s, 1, ...], in a tensor or in each of several."""
+    if isinstance(outputs, Tensor):
+        return outputs.unsqueeze(1)
+    if isinstance(outputs, dict):
+        return {key: _singles(value) for key, value in outputs.items()}
+    return tuple(_singles(value) for value in outputs)
+
+
+def chunks(total: int, size: int) -> Iterator[slice]:
+    """range(total) in slices of ``size``."""
+    for first in range(0, total, size):
+        yield slice(first, min(first + size, total))

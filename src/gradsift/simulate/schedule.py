@@ -1,0 +1,62 @@
+"""Step sizes that change over the rounds: functions of the round number that can be written in a configuration."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gradsift.check import finite_number, integer
+
+Schedule = Callable[[int], float]  # round number, from 1 -> step size
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same step size in every round."""
+
+    lr: float
+
+    def __post_init__(self) -> None:
+        """Refuse a step size that is not positive and finite."""
+        finite_number("lr", self.lr, low=math.ulp(0.0))
+
+    def __call__(self, number: int) -> float:
+        """The step size of a round."""
+        del number
+        return self.lr
+
+
+@dataclass(frozen=True)
+class StepDecay(Constant):
+    """Multiplied by ``factor`` after every ``every`` rounds."""
+
+    factor: float
+    every: int
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        super().__post_init__()
+        finite_number("factor", self.factor, low=0.0)
+        integer("every", self.every, 1)
+
+    def __call__(self, number: int) -> float:
+        """The step size of a round."""
+        return self.lr * self.factor ** ((number - 1) // self.every)
+
+
+@dataclass(frozen=True)
+class Cosine(Constant):
+    """From ``lr`` in the first round down a half cosine to ``last`` in round ``rounds``, and ``last`` after it."""
+
+    rounds: int
+    last: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        super().__post_init__()
+        integer("rounds", self.rounds, 2)
+        finite_number("last", self.last, low=0.0, high=self.lr)
+
+    def __call__(self, number: int) -> float:
+        """The step size of a round."""
+        done = min((number - 1) / (self.rounds - 1), 1.0)
+        return self.last + (self.lr - self.last) * (1 + math.cos(math.pi * done)) / 2

@@ -1,0 +1,147 @@
+"""The engine against its slow twin, over whole runs, for every sparsifier and controller that go together."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import gradsift
+from gradsift import Controller, Cosine, CostModel, LinkTime, NormalizedTime, Settings
+from gradsift.simulate.engine import Engine
+from gradsift.simulate.reference import Step, reference_rounds
+from gradsift.simulate.schedule import Constant, Schedule
+from tests.simulate.problems import blobs, mlp
+
+ROUNDS = 40
+DIM = 57
+
+CONTROLLERS: dict[str, dict[str, Any]] = {
+    "fixed": {"k": 7},
+    "replay": {"sequence": [1 + (5 * m) % DIM for m in range(ROUNDS)]},
+    "sign": {},
+    "extended-sign": {"window": 4},
+    "value": {"scale": 30.0},
+    "exp3": {"grid": "log", "arms": 5},
+    "continuous-bandit": {},
+}
+PAIRS = [
+    pytest.param(name, control, id=f"{name}-{control}")
+    for name, control in itertools.product(gradsift.sparsifiers(), CONTROLLERS)
+    if not (gradsift.sparsifier(name).dense and control != "fixed")
+]
+
+
+def both(
+    sparsifier: str,
+    controller: Controller[Any],
+    *,
+    cost: CostModel | None = None,
+    lr: Schedule | None = None,
+    dtype: torch.dtype = torch.float64,
+    **settings: Any,
+) -> tuple[Engine, Any]:
+    """An engine and its twin, on the same problem."""
+    parts = (mlp(), nn.CrossEntropyLoss(), blobs())
+    cost, lr = cost or NormalizedTime(comm_time=10), lr or Constant(0.3)
+    how = Settings(batch_size=8, **settings)
+    cpu = torch.device("cpu")
+    engine = Engine(*parts, gradsift.sparsifier(sparsifier), controller, cost, lr, how, device=cpu, dtype=dtype)
+    return engine, reference_rounds(*parts, sparsifier, controller, cost, lr, how)
+
+
+def assert_same(engine: Engine, record: dict[str, Any], step: Step) -> None:
+    assert record["round"] == step.number
+    assert record["used_k"] == step.used_k
+    assert record["probe_k"] == step.probe_k
+    assert record["k"] == pytest.approx(step.k, rel=1e-9)
+    assert record["round_cost"] == pytest.approx(step.cost, rel=1e-12)
+    assert record["down_elements"] == len(step.merged)
+    assert record["contribution"] == [
+        len(step.uploads.get(client, {}).keys() & step.merged.keys()) for client in range(engine.data.num_clients)
+    ]
+    for name in ("loss_before", "loss_after", "loss_probe"):
+        want = None if step.seen is None else getattr(step.seen, name)
+        assert record[name] == (None if want is None else pytest.approx(want, abs=1e-10))
+    np.testing.assert_allclose(engine.state.weights.numpy(), step.weights, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(engine.state.residual.numpy(), step.residuals, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize(("sparsifier", "control"), PAIRS)
+@pytest.mark.parametrize("clients_per_round", [None, 4], ids=["all", "some"])
+def test_whole_runs_are_the_same(sparsifier: str, control: str, clients_per_round: int | None) -> None:
+    controller = gradsift.controller(control, **CONTROLLERS[control])
+    engine, twin = both(sparsifier, controller, clients_per_round=clients_per_round)
+    used = set()
+    for _ in range(ROUNDS):
+        record = engine.step()
+        step = next(twin)
+        assert_same(engine, record, step)
+        used.add(record["used_k"])
+    assert len(used) > 1 or not controller.varies
+
+
+@pytest.mark.parametrize(
+    "control", [name for name in CONTROLLERS if gradsift.controller(name, **CONTROLLERS[name]).learns]
+)
+@pytest.mark.parametrize("sparsifier", ["fab-top-k", "periodic-k"])
+def test_a_late_observation_is_the_same(sparsifier: str, control: str) -> None:
+    engine, twin = both(
+        sparsifier, gradsift.controller(control, **CONTROLLERS[control]), delay=1, probe_samples=3, clients_per_round=5
+    )
+    for number in range(1, ROUNDS + 1):
+        record = engine.step()
+        assert_same(engine, record, next(twin))
+        assert record["observed"] == (number - 1 or None)
+
+
+@pytest.mark.parametrize("sparsifier", gradsift.sparsifiers())
+def test_schedules_costs_and_probe_charges_are_the_same(sparsifier: str) -> None:
+    dense = gradsift.sparsifier(sparsifier).dense
+    controller = gradsift.controller("fixed", k=9) if dense else gradsift.controller("extended-sign", window=3)
+    cost = LinkTime(up_bandwidth=[50.0 * (1 + i) for i in range(6)], down_bandwidth=400.0, latency=0.1, compute=0.5)
+    engine, twin = both(
+        sparsifier, controller, cost=cost, lr=Cosine(0.5, rounds=30), charge_probe=True, clients_per_round=3, seed=5
+    )
+    for _ in range(ROUNDS):
+        assert_same(engine, engine.step(), next(twin))
+
+
+@pytest.mark.parametrize("sparsifier", gradsift.sparsifiers())
+def test_in_float32_one_round_from_equal_residuals_is_the_same(sparsifier: str) -> None:
+    """A float32 run leaves the float64 twin's path sooner or later; from one state, one round must agree."""
+    dense = gradsift.sparsifier(sparsifier).dense
+    controller = gradsift.controller("fixed", k=9) if dense else gradsift.controller("sign")
+    engine, twin = both(sparsifier, controller, dtype=torch.float32)
+    record, step = engine.step(), next(twin)
+    assert (record["used_k"], record["probe_k"]) == (step.used_k, step.probe_k)
+    assert record["down_elements"] == len(step.merged)
+    np.testing.assert_allclose(engine.state.weights.numpy(), step.weights, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(engine.state.residual.numpy(), step.residuals, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5])
+def test_chunks_do_not_change_the_run(chunk: int) -> None:
+    whole, _ = both("fab-top-k", gradsift.controller("sign"))
+    parts, _ = both("fab-top-k", gradsift.controller("sign"), clients_per_chunk=chunk)
+    for _ in range(20):
+        assert whole.step()["used_k"] == parts.step()["used_k"]
+        torch.testing.assert_close(whole.state.weights, parts.state.weights, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("control", [name for name in CONTROLLERS if name != "fixed"])
+@pytest.mark.parametrize("sparsifier", ["fedavg", "send-all"])
+def test_dense_sparsifiers_refuse_controllers_that_vary_k(sparsifier: str, control: str) -> None:
+    with pytest.raises(gradsift.GradsiftError, match=f"'{sparsifier}' is dense.*'{control}'"):
+        both(sparsifier, gradsift.controller(control, **CONTROLLERS[control]))
+
+
+def test_a_dense_sparsifier_needs_a_whole_k() -> None:
+    with pytest.raises(gradsift.GradsiftError, match=r"needs a whole k, got 7\.5"):
+        both("fedavg", gradsift.controller("fixed", k=7.5))
+
+
+def test_every_controller_is_in_the_table() -> None:
+    assert set(CONTROLLERS) == set(gradsift.controllers())
