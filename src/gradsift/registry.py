@@ -24,6 +24,8 @@ class Registry(Generic[T]):
         def add(cls: C) -> C:
             if name in self._classes:
                 raise GradsiftError(f"a {self.kind} named {name!r} is registered already: {self._classes[name]!r}")
+            if cls in self._classes.values():  # it carries one name only
+                raise GradsiftError(f"{cls!r} is registered already, as {self.kind} {cls.name!r}")  # type: ignore[attr-defined]
             cls.name = name  # type: ignore[attr-defined]
             self._classes[name] = cls
             return cls
@@ -34,11 +36,18 @@ class Registry(Generic[T]):
         """Every registered name, sorted."""
         return sorted(self._classes)
 
-    def make(self, name: str, **options: Any) -> T:
-        """Build the object called ``name``; an unknown name or option is refused with the nearest valid one."""
+    def describe(self, name: str) -> str:
+        """What the class called ``name`` says of itself, in one line."""
+        return (self._class(name).__doc__ or "").strip().split("\n")[0]
+
+    def _class(self, name: str) -> type[T]:
         if name not in self._classes:
             raise GradsiftError(f"unknown {self.kind} {name!r}{nearest(name, self.names())}")
-        cls = self._classes[name]
+        return self._classes[name]
+
+    def make(self, name: str, **options: Any) -> T:
+        """Build the object called ``name``; an unknown name or option is refused with the nearest valid one."""
+        cls = self._class(name)
         parameters = inspect.signature(cls).parameters
         for option in options:
             if option not in parameters:
@@ -51,6 +60,8 @@ class Registry(Generic[T]):
 
 def nearest(given: object, valid: list[str]) -> str:
     """The end of an error message: the closest valid name if one is close, and all of them."""
-    close = difflib.get_close_matches(str(given), valid, n=1)
-    guess = f"; did you mean {close[0]!r}?" if close else ";"
+    # Without regard to case: "FAB-top-k", as the paper writes it, is as near to "fub-top-k" otherwise.
+    lower = {name.lower(): name for name in valid}
+    close = difflib.get_close_matches(str(given).lower(), lower, n=1)
+    guess = f"; did you mean {lower[close[0]]!r}?" if close else ";"
     return f"{guess} valid: {', '.join(valid) or 'none'}"

@@ -20,6 +20,7 @@ __all__ = [
     "Search",
     "controller",
     "controllers",
+    "describe",
     "register_controller",
     "round_k",
     "round_probe_k",
@@ -27,6 +28,7 @@ __all__ = [
 
 _REGISTRY: Registry[Controller[Any]] = Registry("controller")
 register_controller = _REGISTRY.register
+describe = _REGISTRY.describe
 
 register_controller("fixed")(Fixed)
 register_controller("replay")(Replay)

@@ -6,7 +6,7 @@ round), so proposing twice for one round proposes the same.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Generic, NamedTuple, TypedDict, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypedDict, TypeVar
 
 from gradsift.control.check import integer, real
 from gradsift.errors import GradsiftError
@@ -86,6 +86,11 @@ class Controller(ABC, Generic[S]):
         seen.validate(self.probes)
         return self.learn(state, seen)
 
+    def searching(self, state: S) -> tuple[float, float] | None:
+        """The interval that is being searched now, for whoever wants to show it; None: there is none."""
+        del state
+        return None
+
     @abstractmethod
     def start(self, dim: int, seed: int) -> S:
         """``init`` after the checks."""
@@ -129,6 +134,10 @@ class Search:
                 real(name, value, low=self.lowest)
         if self.k_min is not None and self.k_max is not None and self.k_min > self.k_max:
             raise GradsiftError(f"k_min must not exceed k_max, got {self.k_min!r} > {self.k_max!r}")
+
+    def searching(self, state: Any) -> tuple[float, float] | None:
+        """K, as it is now."""
+        return state["low"], state["high"]
 
     def interval(self, dim: int) -> Interval:
         """The search interval and the first k for vectors of ``dim`` elements."""

@@ -1,8 +1,8 @@
 """A run's state as one file: numpy's .npz, whose members carry checksums, without pickle, replaced atomically."""
 
+import errno
 import json
 import os
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,7 @@ FORMAT = "gradsift checkpoint 1"
 
 def save(path: Path, state: State, run: str, records_bytes: int) -> None:
     """Write ``state`` of the run with this identity; the file is either the old one or the whole new one."""
-    arrays: dict[str, Tensor] = {"weights": state.weights, "residual": state.residual}
-    arrays |= {f"buffers/{name}": value for name, value in state.buffers.items()}
-    arrays |= {f"local_buffers/{name}": value for name, value in state.local_buffers.items()}
+    arrays = _arrays(state)
     pending = state.pending
     if pending is not None:
         arrays |= {"pending/before": pending.before, "pending/after": pending.after}
@@ -45,40 +43,56 @@ def save(path: Path, state: State, run: str, records_bytes: int) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        sync_folder(path.parent)
     except OSError as problem:
-        temporary.unlink(missing_ok=True)
         raise RunError(f"could not write checkpoint {path}: {problem}; earlier checkpoints are untouched") from problem
-    sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)  # still there only if the writing was cut short
 
 
 def load(path: Path, run: str, like: State) -> tuple[State, int]:
-    """The state in ``path``, on the device of ``like``, and how many bytes of records belong to it."""
+    """The state in ``path``, on the device of ``like``, and how many bytes of records belong to it.
+
+    Nothing is unpickled. A file that is not whole, not ours, of another run or of another model is refused.
+    """
     try:
         with np.load(path, allow_pickle=False) as file:
             members = {name: file[name] for name in file.files}
         about = json.loads(members.pop("about").tobytes())
-        if about["format"] != FORMAT:
-            raise GradsiftError(f"{path} is of another version: {about['format']!r}, this is {FORMAT!r}")
-    except FileNotFoundError:
-        raise
-    except GradsiftError:
-        raise
-    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as problem:
-        raise GradsiftError(
-            f"checkpoint {path} is damaged or not a checkpoint ({type(problem).__name__}: {problem});"
-            " move it away to resume from the one before it"
-        ) from problem
-    if about["run"] != run:
-        raise GradsiftError(f"checkpoint {path} belongs to another run: {about['run']!r}, not {run!r}")
-    device = like.weights.device
-    tensors = {name: torch.from_numpy(value.copy()).to(device) for name, value in members.items()}
-    for name in ("weights", "residual"):
-        have, want = tensors[name], getattr(like, name)
-        if have.shape != want.shape or have.dtype != want.dtype:
-            raise GradsiftError(
-                f"{name} in {path} is {have.dtype} {list(have.shape)}, this run needs {want.dtype} {list(want.shape)}"
-            )
+        version, owner = about["format"], about["run"]
+    except Exception as problem:  # whatever a parser does with bytes that are not what it expects
+        raise GradsiftError(_unreadable(path, problem)) from problem
+    if version != FORMAT:
+        raise GradsiftError(f"checkpoint {path} is of another version: {version!r}, this is {FORMAT!r}")
+    if owner != run:
+        raise GradsiftError(f"checkpoint {path} belongs to another run: {owner!r}, not {run!r}")
+    _check_fit(path, members, like)
+    try:
+        return _state(about, {name: _tensor(value, like.weights.device) for name, value in members.items()})
+    except Exception as problem:
+        raise GradsiftError(_unreadable(path, problem)) from problem
 
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder last through a power failure, where the file system can."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as problem:
+        if problem.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(handle)
+
+
+def _arrays(state: State) -> dict[str, Tensor]:
+    """What every checkpoint of a run has, in the same shapes."""
+    arrays = {"weights": state.weights, "residual": state.residual}
+    arrays |= {f"buffers/{name}": value for name, value in state.buffers.items()}
+    return arrays | {f"local_buffers/{name}": value for name, value in state.local_buffers.items()}
+
+
+def _state(about: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[State, int]:
     def group(prefix: str) -> dict[str, Tensor]:
         return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
@@ -101,10 +115,27 @@ def load(path: Path, run: str, like: State) -> tuple[State, int]:
     return state, about["records_bytes"]
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames in a folder last through a power failure."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _check_fit(path: Path, members: dict[str, Any], like: State) -> None:
+    wanted = {name: _kind(value.numpy(force=True)) for name, value in _arrays(like).items()}
+    trial = _kind(like.weights.numpy(force=True))
+    wanted |= {name: trial for name in members if name in ("pending/before", "pending/after", "pending/probe")}
+    found = {name: _kind(value) for name, value in members.items()}
+    for name in sorted(wanted.keys() | found.keys()):
+        have, want = found.get(name, "missing"), wanted.get(name, "nothing of that name")
+        if have != want:
+            raise GradsiftError(f"{name} in checkpoint {path} is {have}, this run has {want}")
+
+
+def _kind(value: Any) -> str:
+    return f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+
+
+def _tensor(value: Any, device: torch.device) -> Tensor:
+    return torch.from_numpy(value.copy()).to(device)
+
+
+def _unreadable(path: Path, problem: Exception) -> str:
+    return (
+        f"checkpoint {path} cannot be read: it is damaged, or no checkpoint ({type(problem).__name__}: {problem});"
+        " move it away to resume from the one before it"
+    )

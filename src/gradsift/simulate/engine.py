@@ -190,6 +190,7 @@ class Engine:
             local_buffers=local_buffers,
             pending=now if settings.delay else None,
         )
+        low, high = self.controller.searching(state.control) or (None, None)
         contribution = np.zeros(self.data.num_clients, dtype=np.int64)
         contribution[present] = contributed.cpu().numpy()
         return {
@@ -200,6 +201,8 @@ class Engine:
             "k": proposal.k,
             "used_k": k,
             "probe_k": probe_k,
+            "low": low,
+            "high": high,
             "train_loss": float(share @ losses.double().cpu()),
             "observed": None if observed is None else observed.proposal.number,
             "sign": None if observed is None else estimated_sign(observed),

@@ -136,7 +136,7 @@ def _rounds(
     checkpoint_every: int,
     on_round: Callable[[Record], None] | None,
 ) -> str:
-    stopped = _finished(stop, records)
+    stopped = stop.finished(records[-1]) if records else None
     saved = engine.state.number
     with _interruptible() as interrupted:
         while stopped is None:
@@ -159,18 +159,6 @@ def _rounds(
     if folder is not None and saved != engine.state.number:
         folder.save(engine.state)
     return stopped
-
-
-def _finished(stop: StopWhen, records: list[Record]) -> str | None:
-    """Why a resumed run has nothing left to do."""
-    if not records:
-        return None
-    last = records[-1]
-    if last["global_loss"] is not None:
-        reached = stop.reached(last["global_loss"], last["accuracy"])
-        if reached is not None:
-            return reached
-    return stop.due(last["round"], last["cost"])
 
 
 @contextlib.contextmanager
@@ -199,7 +187,7 @@ def _folder(path: Path, config: dict[str, Any], engine: Engine, resume: bool) ->
         return RunFolder.create(path, config, engine.state)
     folder = RunFolder.open(path)
     try:
-        for key in sorted((set(config) | set(folder.config)) - {"run", "stop", "versions", "start"}):
+        for key in sorted((set(config) | set(folder.config)) - {"run", "stop", "versions", "start", "command"}):
             if folder.config.get(key) != config.get(key):
                 raise GradsiftError(
                     f"{path} was run with another {key}: {folder.config.get(key)!r}, not {config.get(key)!r}"

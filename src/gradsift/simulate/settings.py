@@ -1,7 +1,8 @@
 """What a run is, apart from its model, data, sparsifier, controller and cost."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from gradsift import check
 from gradsift.errors import GradsiftError
@@ -72,3 +73,10 @@ class StopWhen:
         if self.target_accuracy is not None and accuracy is not None and accuracy >= self.target_accuracy:
             return "target accuracy"
         return None
+
+    def finished(self, record: Mapping[str, Any]) -> str | None:
+        """Why a run whose last record this is has nothing left to do; None if it has."""
+        reached = None
+        if record["global_loss"] is not None:
+            reached = self.reached(record["global_loss"], record["accuracy"])
+        return reached or self.due(record["round"], record["cost"])

@@ -11,10 +11,11 @@ from gradsift.sparsify.periodic_k import PeriodicK
 from gradsift.sparsify.send_all import SendAll
 from gradsift.sparsify.unidirectional_top_k import UnidirectionalTopK
 
-__all__ = ["Sparsifier", "register_sparsifier", "sparsifier", "sparsifiers"]
+__all__ = ["Sparsifier", "describe", "register_sparsifier", "sparsifier", "sparsifiers"]
 
 _REGISTRY: Registry[Sparsifier] = Registry("sparsifier")
 register_sparsifier = _REGISTRY.register
+describe = _REGISTRY.describe
 
 register_sparsifier("fab-top-k")(FabTopK)
 register_sparsifier("fub-top-k")(FubTopK)

@@ -1,0 +1,124 @@
+"""``gradsift compare``: several methods and seeds on one set-up, to the same cost; a table and a page."""
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import gradsift
+from gradsift.cli import build, running
+from gradsift.cli.options import BY_NAME, UsageError, gather, read_toml
+from gradsift.registry import nearest
+from gradsift.simulate.folder import CONFIG, read_records
+from gradsift.simulate.settings import StopWhen
+
+PLAN = "comparison.json"
+COST_BUDGET = 400.0  # what every method may spend, where nothing else is said
+WORDS = ("adaptive", "fixed")
+
+
+def compare(given: argparse.Namespace) -> int:
+    """Plan a comparison, or go on with the one that is there, and carry it out."""
+    settings = gather(given, given.file)
+    asked = set(vars(given)) & set(BY_NAME) | set(read_toml(given.file) if given.file else ())
+    if "cost_budget" not in asked and "rounds" not in asked:
+        settings["cost_budget"] = COST_BUDGET
+    if "rounds" not in asked:
+        settings["rounds"] = 1_000_000  # the budget ends the runs
+    methods = [method.strip() for method in given.methods.split(",") if method.strip()]
+    for method in methods:
+        resolve(method, settings)  # so that a wrong name is refused before anything runs
+    if len(methods) == 0 or len(set(methods)) < len(methods):
+        raise UsageError(f"--methods must name each method once, got {given.methods!r}")
+    if given.seeds < 1:
+        raise UsageError(f"--seeds must be at least 1, got {given.seeds}")
+    plan = {"settings": settings, "methods": methods, "seeds": given.seeds}
+    out = given.out or running.free_folder(Path("runs"), f"comparison-{Path(settings['data']).stem}")
+    if is_comparison(out):
+        there = json.loads((out / PLAN).read_text())
+        if there != json.loads(json.dumps(plan)):
+            raise UsageError(f"{out} holds a comparison with other settings; `gradsift resume {out}` goes on with it")
+    elif out.exists():
+        raise UsageError(f"{out} exists already and is not a comparison: choose another folder")
+    else:
+        out.mkdir(parents=True)
+        temporary = out / f".{PLAN}"
+        temporary.write_text(json.dumps(plan, indent=2) + "\n")
+        os.replace(temporary, out / PLAN)
+    return carry_out(out, plan, given)
+
+
+def resume(given: argparse.Namespace) -> int:
+    """Go on with a comparison."""
+    for name in running.STOPS:
+        if getattr(given, name) is not None:
+            raise UsageError(f"{BY_NAME[name].flag} cannot change in a comparison: {given.folder} is one")
+    return carry_out(given.folder, json.loads((given.folder / PLAN).read_text()), given)
+
+
+def is_comparison(folder: Path) -> bool:
+    """Whether a folder was made by ``compare``."""
+    return (folder / PLAN).is_file()
+
+
+def resolve(method: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of one method: the common ones, with its sparsifier and controller."""
+    sparsifier, controller = settings["sparsifier"], "fixed"
+    if "+" in method:
+        sparsifier, controller = method.split("+", 1)
+    elif method == "adaptive":
+        controller = "extended-sign"
+    elif method in gradsift.sparsifiers():
+        sparsifier = method
+    elif method in gradsift.controllers():
+        controller = method
+    elif method != "fixed":
+        known = [*WORDS, *gradsift.sparsifiers(), *gradsift.controllers()]
+        raise UsageError(f"unknown method {method!r}{nearest(method, known)}")
+    for name, valid in ((sparsifier, gradsift.sparsifiers()), (controller, gradsift.controllers())):
+        if name not in valid:
+            raise UsageError(f"unknown method {method!r}: {name!r}{nearest(name, valid)}")
+    chosen = {**settings, "sparsifier": sparsifier, "controller": controller}
+    if controller == "fixed":
+        chosen |= {"k_min": None, "k_max": None}
+    else:
+        chosen["k"] = None
+    # Options given with --set go to the parts that they were meant for.
+    parts = dict(settings["set"])
+    if controller == "fixed":
+        parts.pop("controller", None)
+    if sparsifier != settings["sparsifier"]:
+        parts.pop("sparsifier", None)
+    return {**chosen, "set": parts}
+
+
+def carry_out(out: Path, plan: dict[str, Any], given: argparse.Namespace) -> int:
+    """Every run that is not finished yet, then the table and the page."""
+    folders = []
+    for seed in range(plan["seeds"]):  # one seed of everything before a second of anything
+        for method in plan["methods"]:
+            folder = out / f"{method}-seed{seed}"
+            folders.append(folder)
+            if not _one(folder, {**resolve(method, plan["settings"]), "seed": seed}, given):
+                print(f"stopped; what is done is kept: gradsift resume {out}")
+                return 130
+    from gradsift.cli.reporting import write
+
+    write(folders, out / "report", plan["settings"]["target_loss"], plan["settings"]["target_accuracy"], None)
+    return 0
+
+
+def _one(folder: Path, settings: dict[str, Any], given: argparse.Namespace) -> bool:
+    there = (folder / CONFIG).is_file()
+    if there and _is_finished(folder, settings):
+        return True
+    arguments = build.simulate_arguments(settings)
+    result = running.train(arguments, settings, folder, given, folder.name, resume=there)
+    return result.stopped != "interrupted"
+
+
+def _is_finished(folder: Path, settings: dict[str, Any]) -> bool:
+    records = read_records(folder)
+    stop = StopWhen(**{name: settings[name] for name in running.STOPS})
+    return bool(records) and stop.finished(records[-1]) is not None

@@ -1,0 +1,90 @@
+"""What a person sees while a run goes: one line kept up to date in a terminal, plain lines elsewhere, or nothing."""
+
+import shutil
+import sys
+import time
+from typing import Any, TextIO
+
+
+class Display:
+    """Pass ``round`` to ``gradsift.simulate(on_round=...)``; use as a context manager so that the line is finished."""
+
+    def __init__(
+        self, name: str, rounds: int, cost_budget: float | None, *, quiet: bool = False, stream: TextIO | None = None
+    ) -> None:
+        self.name, self.rounds, self.cost_budget, self.quiet = name, rounds, cost_budget, quiet
+        self.stream = stream or sys.stderr
+        self.live = self.stream.isatty()
+        self._began, self._first, self._shown = time.monotonic(), 0, 0.0
+        self._loss: float | None = None
+        self._accuracy: float | None = None
+        self._sent = 0.0
+
+    def already(self, records: list[dict[str, Any]]) -> None:
+        """A resumed run: count what earlier rounds sent."""
+        for record in records:
+            self._take(record)
+            self._first = record["round"]
+
+    def round(self, record: dict[str, Any]) -> None:
+        """One more round."""
+        self._take(record)
+        if self.quiet:
+            return
+        now = time.monotonic()
+        if self.live:
+            if now - self._shown >= 0.1:
+                self._shown = now
+                width = shutil.get_terminal_size().columns - 1
+                self.stream.write("\r" + self.line(record)[:width].ljust(width))
+                self.stream.flush()
+        elif record["global_loss"] is not None:
+            print(self.line(record), file=self.stream, flush=True)
+
+    def line(self, record: dict[str, Any]) -> str:
+        """The state of the run in one line."""
+        parts = [f"{self.name}  round {record['round']}/{self.rounds}"]
+        if self._loss is not None:
+            parts.append(f"loss {self._loss:.4f}")
+        if self._accuracy is not None:
+            parts.append(f"accuracy {self._accuracy:.3f}")
+        parts += [f"k {record['k']:.0f}", f"cost {record['cost']:.1f}", f"sent {size(self._sent)}"]
+        parts.append(f"{clock(self._remaining(record))} left")
+        return "  ".join(parts)
+
+    def _take(self, record: dict[str, Any]) -> None:
+        self._sent += record["up_bytes"] + record["down_bytes"]
+        if record["global_loss"] is not None:
+            self._loss, self._accuracy = record["global_loss"], record["accuracy"]
+
+    def _remaining(self, record: dict[str, Any]) -> float:
+        elapsed = time.monotonic() - self._began
+        per_round = elapsed / max(1, record["round"] - self._first)
+        rounds: float = self.rounds - record["round"]
+        if self.cost_budget is not None:
+            rounds = min(rounds, (self.cost_budget - record["cost"]) / max(record["cost"] / record["round"], 1e-12))
+        return float(max(0.0, per_round * rounds))
+
+    def __enter__(self) -> "Display":
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        if self.live and not self.quiet and self._shown:
+            self.stream.write("\r" + " " * (shutil.get_terminal_size().columns - 1) + "\r")
+            self.stream.flush()
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}" if count < 100 else f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def clock(seconds: float) -> str:
+    """h:mm:ss or m:ss."""
+    whole = round(seconds)
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"

@@ -1,0 +1,40 @@
+"""``gradsift list`` and ``gradsift completion``."""
+
+import argparse
+
+from gradsift.cli.options import UsageError
+
+
+def print_all() -> int:
+    """Every name there is, with what it is."""
+    from gradsift import control, data, models, sparsify
+    from gradsift.cli.build import COSTS, SCHEDULES
+
+    _section("data sets (--data), or any .npz file, or package.module:function", dict.fromkeys(data.sources(), ""))
+    _section("models (--model), or package.module:function", dict.fromkeys(models.models(), ""))
+    _section("sparsifiers (--sparsifier)", {name: sparsify.describe(name) for name in sparsify.sparsifiers()})
+    _section("controllers (--controller)", {name: control.describe(name) for name in control.controllers()})
+    _section("costs (--cost)", {name: _about(cls.__doc__) for name, cls in COSTS.items()})
+    _section("step sizes (--set lr.schedule=...)", {name: _about(cls.__doc__) for name, cls in SCHEDULES.items()})
+    return 0
+
+
+def _about(text: str | None) -> str:
+    return (text or "").strip().split("\n")[0]
+
+
+def _section(title: str, rows: dict[str, str]) -> None:
+    print(title)
+    for name, about in rows.items():
+        print(f"  {name:<22} {about}".rstrip())
+    print()
+
+
+def print_completion(parser: argparse.ArgumentParser, shell: str) -> int:
+    """A script for the shell to source."""
+    try:
+        import shtab
+    except ImportError as problem:
+        raise UsageError("shell completion needs: pip install 'gradsift[cli]'") from problem
+    print(shtab.complete(parser, shell=shell))
+    return 0

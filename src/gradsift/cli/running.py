@@ -1,0 +1,124 @@
+"""``gradsift run`` and ``gradsift resume``."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gradsift
+from gradsift.cli import comparing
+from gradsift.cli.build import simulate_arguments
+from gradsift.cli.display import Display, size
+from gradsift.cli.options import UsageError, gather
+from gradsift.errors import RunError
+from gradsift.simulate.folder import read_config, read_records
+from gradsift.simulate.run import Result
+
+STOPS = ("rounds", "cost_budget", "target_loss", "target_accuracy")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Train, and say how it ended."""
+    settings = gather(given, given.file)
+    arguments = simulate_arguments(settings)
+    name = f"{Path(settings['data']).stem}-{arguments['sparsifier'].name}-{arguments['controller'].name}"
+    out = given.out or free_folder(Path("runs"), f"{name}-seed{settings['seed']}")
+    result = train(arguments, settings, out, given, name)
+    print_result(result)
+    return 0
+
+
+def resume(given: argparse.Namespace) -> int:
+    """Continue a run, or every unfinished run of a comparison."""
+    if comparing.is_comparison(given.folder):
+        return comparing.resume(given)
+    config = read_config(given.folder)
+    if "command" not in config:
+        raise UsageError(
+            f"{given.folder} was not made by `gradsift run`: resume it with gradsift.simulate(..., resume=True)"
+        )
+    settings = config["command"]
+    for name in STOPS:
+        if getattr(given, name) is not None:
+            settings[name] = getattr(given, name)
+    result = train(simulate_arguments(settings), settings, given.folder, given, given.folder.name, resume=True)
+    print_result(result)
+    return 0
+
+
+def train(
+    arguments: dict[str, Any],
+    settings: dict[str, Any],
+    out: Path,
+    given: argparse.Namespace,
+    name: str,
+    *,
+    resume: bool = False,
+) -> Result:
+    """One run with its display; a failure names the folder that keeps it."""
+    with Display(name, settings["rounds"], settings["cost_budget"], quiet=given.quiet) as display:
+        if resume:
+            display.already(read_records(out))
+        watch: list[Callable[[dict[str, Any]], None]] = [display.round]
+        if given.tensorboard:
+            watch.append(_tensorboard(out / "tensorboard"))
+
+        def show(record: dict[str, Any]) -> None:
+            for watcher in watch:
+                watcher(record)
+
+        try:
+            result = gradsift.simulate(
+                **arguments,
+                out=out,
+                resume=resume,
+                on_round=show,
+                extra_config={"command": settings},
+            )
+        except RunError as problem:
+            raise RunError(f"{problem}\nwhat it had is in {out}: gradsift resume {out}") from problem
+    return result
+
+
+def _tensorboard(folder: Path) -> Callable[[dict[str, Any]], None]:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as problem:
+        raise UsageError("--tensorboard needs: pip install 'gradsift[tensorboard]'") from problem
+    writer: Any = None
+
+    def write(record: dict[str, Any]) -> None:
+        nonlocal writer
+        if writer is None:  # not before the run has made its folder
+            writer = SummaryWriter(str(folder))
+        for key in ("cost", "k", "train_loss", "global_loss", "accuracy", "up_bytes", "down_bytes"):
+            if record[key] is not None:
+                writer.add_scalar(key, record[key], record["round"])
+        writer.flush()
+
+    return write
+
+
+def free_folder(parent: Path, name: str) -> Path:
+    """parent/name, or parent/name-2, -3, ... where that is taken."""
+    path, count = parent / name, 1
+    while path.exists():
+        count += 1
+        path = parent / f"{name}-{count}"
+    return path
+
+
+def print_result(result: Result) -> None:
+    """How a run ended, in a few lines."""
+    last = result.records[-1]
+    sent = sum(record["up_bytes"] + record["down_bytes"] for record in result.records)
+    dense = 2 * 4 * result.weights.numel() * sum(record["clients"] for record in result.records)
+    evaluated = [record for record in result.records if record["global_loss"] is not None]
+    print(f"stopped: {result.stopped}, after {last['round']} rounds at cost {last['cost']:.1f}")
+    if evaluated:
+        accuracy = evaluated[-1]["accuracy"]
+        scored = "" if accuracy is None else f", test accuracy {accuracy:.3f}"
+        print(f"loss {evaluated[-1]['global_loss']:.4f}{scored} (round {evaluated[-1]['round']})")
+    print(f"k: {last['k']:.1f} of {result.weights.numel()} in the last round")
+    print(f"sent {size(sent)}; whole gradients would have been {size(dense)}")
+    print(f"kept in {result.folder}; look: gradsift report {result.folder}")
