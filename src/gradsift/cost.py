@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gradsift import check
 from gradsift.errors import GradsiftError
 
 Floats = NDArray[np.float64]
@@ -58,17 +59,19 @@ class Traffic(NamedTuple):
         if took_part is None:
             if clients is None:
                 raise GradsiftError("traffic needs took_part, or the number of clients")
+            check.integer("clients", clients, 1)
             took_part = np.ones(clients, dtype=bool)
-        present = np.asarray(took_part, dtype=bool)
+        present = np.asarray(took_part)
         if present.ndim != 1 or not present.any():
             raise GradsiftError(f"no clients: took_part is {present.tolist()}")
+        if present.dtype != np.bool_:  # a list of client numbers, say
+            raise GradsiftError(f"took_part must be True or False for each client, got {present.tolist()}")
         if clients is not None and clients != len(present):
             raise GradsiftError(f"took_part is of {len(present)} clients, not of {clients}")
-        if dim < 1:
-            raise GradsiftError(f"dim must be at least 1, got {dim!r}")
+        check.integer("dim", dim, 1)
 
         def each(name: str, count: ArrayLike) -> Floats:
-            counts = np.asarray(count, dtype=np.float64)
+            counts = _floats(name, count)
             if counts.ndim > 1 or (counts.ndim == 1 and len(counts) != len(present)):
                 raise GradsiftError(f"{name} must be one number or {len(present)}, got shape {list(counts.shape)}")
             if not (np.isfinite(counts).all() and (counts >= 0).all()):
@@ -98,11 +101,19 @@ class CostModel(ABC):
         """Computation plus communication of this round."""
 
 
+def _floats(name: str, value: ArrayLike) -> Floats:
+    """``value`` as an array; "3" and None are no numbers."""
+    array = np.asarray(value)
+    if array.size and array.dtype.kind not in "iuf":
+        raise GradsiftError(f"{name} must be one number or one a client, got {value!r}")
+    return array.astype(np.float64)
+
+
 def _rates(model: Any, *names: str, positive: bool = False) -> None:
     """Refuse options that are not finite and non-negative (``positive``: above zero): numbers, or one a client."""
     for name in names:
         value = getattr(model, name)
-        array = np.asarray(value, dtype=np.float64)
+        array = _floats(name, value)
         if array.ndim > 1 or not np.isfinite(array).all() or (array < 0).any() or (positive and (array == 0).any()):
             bound = "positive" if positive else "not negative"
             raise GradsiftError(f"{name} must be finite and {bound}, one number or one a client, got {value!r}")
@@ -131,7 +142,8 @@ class NormalizedTime(CostModel):
 
     def __post_init__(self) -> None:
         """Refuse times below zero."""
-        _rates(self, "comm_time", "comp_time")
+        check.finite_number("comm_time", self.comm_time, low=0.0)
+        check.finite_number("comp_time", self.comp_time, low=0.0)
 
     def round_cost(self, traffic: Traffic) -> float:
         """comp_time + comm_time * numbers / 2D, for the client with the most of them."""
@@ -207,8 +219,7 @@ class WeightedSum(CostModel):
         for term in terms:
             if not (isinstance(term, tuple) and len(term) == 2 and isinstance(term[1], CostModel)):
                 raise GradsiftError(f"each term must be a pair (weight, cost), got {term!r}")
-            if not (np.isfinite(term[0]) and term[0] >= 0):
-                raise GradsiftError(f"a weight must be finite and not negative, got {term[0]!r}")
+            check.finite_number("a weight", term[0], low=0.0)
         object.__setattr__(self, "terms", terms)
 
     def round_cost(self, traffic: Traffic) -> float:

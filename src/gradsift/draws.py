@@ -17,7 +17,7 @@ _LIMIT = 2**64
 def rng(seed: int, purpose: str, *, client: int = 0, number: int = 0) -> np.random.Generator:
     """The generator for one purpose ("minibatch", "rounding", ...) of one client in one round."""
     for name, value in (("seed", seed), ("client", client), ("number", number)):
-        if not 0 <= value < _LIMIT:
+        if not isinstance(value, int | np.integer) or not 0 <= value < _LIMIT:
             raise GradsiftError(f"{name} must be an integer in [0, 2**64), got {value!r}")
     key = np.array([seed, _code(purpose)], dtype=np.uint64)
     # The generator counts in the two low words; the two high ones are ours.

@@ -32,6 +32,8 @@ class Sparse(NamedTuple):
 def top_k(dense: Tensor, k: int) -> Sparse:
     """The k elements of each row with the largest absolute values; of equal ones, those with the lowest indices."""
     dim = dense.shape[-1]
+    if not 1 <= k <= dim:
+        raise GradsiftError(f"k must be in [1, {dim}], got {k!r}")
     if k == dim:
         return everything(dense)
     magnitude = dense.abs()
@@ -87,8 +89,11 @@ def weighted_sum(rows: Sparse, share: Tensor) -> Sparse:
 
     Each element is summed in the order of the clients, so the result does not depend on the order inside a row.
     """
+    if share.shape != rows.indices.shape[:1]:
+        raise GradsiftError(f"share must have shape {list(rows.indices.shape[:1])}, got {list(share.shape)}")
     flat = rows.indices.reshape(-1)
-    contributions = (rows.values * share.to(rows.values)[:, None]).reshape(-1)
+    wide = torch.promote_types(rows.values.dtype, torch.float32)  # half precision is for sending, not for summing
+    contributions = (rows.values.to(wide) * share.to(rows.values.device, wide)[:, None]).reshape(-1)
     total = _accumulate(contributions.new_zeros(rows.dim), flat, contributions)
     touched = torch.zeros(rows.dim, dtype=torch.bool, device=flat.device)
     touched[flat] = True
@@ -111,6 +116,8 @@ def restrict(sparse: Sparse, indices: Tensor) -> Sparse:
 
 def difference(left: Sparse, right: Sparse) -> Sparse:
     """left - right of two vectors [k], over the union of their indices; exact zeros are left out."""
+    if left.dim != right.dim:
+        raise GradsiftError(f"dimensions differ: {left.dim} and {right.dim}")
     change = densify(left) - densify(right)
     indices = change.nonzero().squeeze(-1)
     return Sparse(indices, change[indices], left.dim)

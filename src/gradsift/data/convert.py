@@ -1,5 +1,7 @@
 """From what people have (arrays, images of any layout) to the tensors a model takes."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
@@ -30,29 +32,42 @@ def tensor(name: str, values: ArrayLike | Tensor) -> Tensor:
     elif array.dtype.kind == "f" and array.itemsize > 8:
         wide = np.float64
     array = array.astype(wide if wide is not None else array.dtype.newbyteorder("="), copy=False)
-    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+    if not array.flags.writeable or not array.flags.c_contiguous or min(array.strides, default=0) < 0:
+        array = array.copy(order="C")  # torch takes no negative strides, and warns of what it must not write to
+    return torch.from_numpy(array)
 
 
 def inputs(values: Tensor, layout: str = "auto", name: str = "x") -> Tensor:
     """Samples [n, ...] as model inputs.
 
-    ``"as-is"`` changes nothing. Otherwise bytes become value / 255, other floats float32, other integers int64 (they
-    are token ids, and keep their shape). Images: [n, H, W] gets one channel, and [n, H, W, C] becomes [n, C, H, W]
-    under ``"channels-last"``, or under ``"auto"`` where C is 1, 3 or 4.
+    ``"as-is"`` changes nothing. Otherwise bytes become value / 255, floats float32, and other integers int64: those are
+    token ids, and keep their shape. Bytes and floats of three and four dimensions are images: [n, H, W] gets one
+    channel, and [n, H, W, C] becomes [n, C, H, W] under ``"channels-last"``, or under ``"auto"`` where C is 1, 3 or 4.
     """
     check_layout(layout)
     if layout == "as-is":
         return values
-    if values.dtype not in (torch.uint8, torch.bool) and not values.is_floating_point():
-        return values.long()
+    if not _is_image(values):
+        return numbers(values)
     if layout == "channels-last" and values.dim() != 4:
         raise GradsiftError(f"layout 'channels-last' is for [n, H, W, C], {name} is {list(values.shape)}")
     if values.dim() == 3:
         values = values.unsqueeze(1)
     elif values.dim() == 4 and (layout == "channels-last" or (layout == "auto" and _is_channels_last(values, name))):
         values = values.permute(0, 3, 1, 2)
-    single = values.to(torch.float32, memory_format=torch.contiguous_format)
-    return single / 255 if values.dtype == torch.uint8 else single.contiguous()
+    return numbers(values)
+
+
+def numbers(values: Tensor) -> Tensor:
+    """Bytes as value / 255, floats as float32, other integers as int64; the shape stays."""
+    if not _is_image(values):
+        return values.long()
+    single = values.to(torch.float32, memory_format=torch.contiguous_format).contiguous()
+    return single.div_(255) if values.dtype == torch.uint8 else single  # in place: single is a copy of bytes
+
+
+def _is_image(values: Tensor) -> bool:
+    return values.is_floating_point() or values.dtype in (torch.uint8, torch.bool)
 
 
 def check_layout(layout: str) -> None:
@@ -72,11 +87,11 @@ def _is_channels_last(images: Tensor, name: str) -> bool:
 
 
 def targets(values: Tensor) -> Tensor:
-    """Class labels as int64; targets that are not whole numbers as float32."""
+    """Integers are class labels, int64; floats are targets, float32."""
     return values.float() if values.is_floating_point() else values.long()
 
 
-def client_ids(values: ArrayLike | Tensor, samples: int) -> NDArray[np.int64] | NDArray[np.str_]:
+def client_ids(values: ArrayLike | Tensor, samples: int) -> NDArray[Any]:
     """Who owns each row: integers or names, one a row."""
     ids = np.asarray(values)
     if ids.ndim != 1 or len(ids) != samples:

@@ -2,6 +2,7 @@
 
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,18 +21,25 @@ class Samples(Protocol):
 
 
 def read(dataset: Samples, name: str) -> tuple[Tensor, Tensor]:
-    """All samples, x [n, ...] and y [n, ...], exactly as the dataset gives them (its transforms have been applied)."""
+    """All samples, x [n, ...] and y [n, ...], as the dataset gives them; integer labels become int64."""
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise GradsiftError(f"{name} is not a map-style dataset (len() and [i]): {type(dataset).__name__}")
     pairs = [_pair(dataset[index], f"{name}[{index}]") for index in range(len(dataset))]
     if not pairs:
         raise GradsiftError(f"{name} has no samples")
-    return _column([x for x, _ in pairs], f"x of {name}"), _column([y for _, y in pairs], f"y of {name}")
+    x, y = _column([x for x, _ in pairs], f"x of {name}"), _column([y for _, y in pairs], f"y of {name}")
+    return x, y if y.is_floating_point() else y.long()
 
 
 def _pair(sample: Any, where: str) -> tuple[Tensor, Tensor]:
     if not isinstance(sample, tuple | list) or len(sample) != 2:
         raise GradsiftError(f"{where} is not a pair (x, y) but {type(sample).__name__}")
+    for which, value in zip("xy", sample, strict=True):
+        # An image object would become bytes [H, W, C], which no model takes: its owner knows the right transform.
+        if not isinstance(value, Tensor | np.ndarray | np.generic | int | float | list | tuple):
+            raise GradsiftError(
+                f"{which} of {where} is a {type(value).__name__}, not numbers: give the dataset a transform to tensors"
+            )
     return tensor(f"x of {where}", sample[0]), tensor(f"y of {where}", sample[1])
 
 
@@ -42,10 +50,4 @@ def _column(values: list[Tensor], name: str) -> Tensor:
                 f"{name}: sample {index} is {value.dtype} {list(value.shape)},"
                 f" sample 0 is {values[0].dtype} {list(values[0].shape)}"
             )
-    column = torch.stack(values).cpu()
-    # A Python float becomes a float64 target; a model's outputs are float32, as everything a loader would give it.
-    return column.float() if column.dtype == torch.float64 else column if column.is_floating_point() else _long(column)
-
-
-def _long(column: Tensor) -> Tensor:
-    return column.long() if column.dim() == 1 else column
+    return torch.stack(values).cpu()

@@ -61,7 +61,7 @@ class FederatedData:
             if len(test) and kinds[0] != kinds[1]:
                 raise GradsiftError(f"{which} and test_{which} of {self.name!r} differ: {kinds[0]} and {kinds[1]}")
             for prefix, values in (("", train), ("test_", test)):
-                if values.is_floating_point() and not bool(torch.isfinite(values).all()):
+                if not _finite(values):
                     raise GradsiftError(f"{prefix}{which} of {self.name!r} holds NaN or infinity")
         if self.num_classes is not None:
             check.integer("num_classes", self.num_classes, 1)
@@ -183,7 +183,7 @@ class FederatedData:
     @property
     def share(self) -> NDArray[np.float64]:
         """[N] C_i / C."""
-        return self.size / self.size.sum()
+        return np.asarray(self.size / self.size.sum(), dtype=np.float64)
 
     @property
     def labelled(self) -> bool:
@@ -245,6 +245,13 @@ class FederatedData:
             flat = values.detach().cpu().contiguous().reshape(-1)
             crc = zlib.crc32(flat.view(torch.uint8).numpy().data, crc)
         return f"{crc:08x}"
+
+
+def _finite(values: Tensor) -> bool:
+    if not values.is_floating_point() or values.numel() == 0:
+        return True
+    # NaN and infinity both show in the extremes, which need no second tensor as large as the data.
+    return all(bool(torch.isfinite(extreme)) for extreme in torch.aminmax(values))
 
 
 def _marks(test: ArrayLike | None, rows: int) -> NDArray[np.bool_]:

@@ -160,12 +160,16 @@ class Engine:
         contributed = _contributed(upload, merged)
         residual = self.sparsifier.forget(residual, upload, merged)
 
-        # What it cost, and what the controller learns of it: at once, or of the round before.
-        traffic = self._traffic(present, upload.size, merged.size, 0 if change is None else change.size)
+        # What it cost, and what the controller learns of it: at once, or of the round before. The probe's own message is
+        # no part of theta(k), which is compared with theta(k'); it may be part of the bill.
+        traffic = self._traffic(present, upload.size, merged.size)
         seen = Observation(proposal, self.cost.round_cost(traffic), used_k=k, used_probe_k=probe_k)
         if probed is not None and probe_k is not None:
-            would_be = self._traffic(present, min(probe_k, upload.size), probed.size, 0)
+            would_be = self._traffic(present, min(probe_k, upload.size), probed.size)
             seen = seen._replace(probe_cost=self.cost.round_cost(would_be))
+        if change is not None and settings.charge_probe:
+            traffic = self._traffic(present, upload.size, merged.size, change.size)
+        bill = self.cost.round_cost(traffic)
         now: Pending | None = Pending(seen, state.weights, after, probe) if self.controller.learns else None
         answered = state.pending if settings.delay else now
         control, observed = state.control, None
@@ -184,7 +188,7 @@ class Engine:
             weights=after,
             residual=kept,
             control=control,
-            spent=state.spent + seen.cost,
+            spent=state.spent + bill,
             offset=state.offset + upload.size,
             buffers=buffers,
             local_buffers=local_buffers,
@@ -196,7 +200,7 @@ class Engine:
         return {
             "round": number,
             "cost": self.state.spent,
-            "round_cost": seen.cost,
+            "round_cost": bill,
             "lr": lr,
             "k": proposal.k,
             "used_k": k,
@@ -288,7 +292,7 @@ class Engine:
         clients = self.data.num_clients
         return average, {name: value.expand(clients, *value.shape).clone() for name, value in average.items()}
 
-    def _traffic(self, present: Ints, up: int, down: int, probe: int) -> Traffic:
+    def _traffic(self, present: Ints, up: int, down: int, probe: int = 0) -> Traffic:
         took_part = np.zeros(self.data.num_clients, dtype=bool)
         took_part[present] = True
         buffers = sum(self._constant_size(name) for name in self.flat.moving) if up else 0
@@ -298,7 +302,7 @@ class Engine:
             down,
             took_part=took_part,
             dense=self.sparsifier.dense,
-            probe=probe if self.settings.charge_probe else 0,
+            probe=probe,
             buffers=buffers,
             dense_fallback=self.settings.dense_fallback,
         )

@@ -1,13 +1,14 @@
 """A run's folder: config.json, records.jsonl (one line a round) and the last two checkpoints.
 
 The folder appears whole, with its first checkpoint, or not at all. A checkpoint says how many bytes of records belong
-to it, so a run killed at any moment resumes from its last checkpoint and writes the same records again.
+to it, so a run killed at any moment resumes from its last checkpoint and writes the same records again. A creation that
+was killed leaves a hidden folder beside the place, which the next creation there removes.
 """
 
 import contextlib
-import fcntl
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import IO, Any
@@ -18,7 +19,8 @@ from gradsift.simulate import checkpoint
 from gradsift.simulate.engine import Record, State
 
 KEEP = 2
-CONFIG, RECORDS = "config.json", "records.jsonl"
+CONFIG, RECORDS, LOCK = "config.json", "records.jsonl", ".lock"
+OURS = re.compile(r"config\.json|records\.jsonl|\.lock|\.?checkpoint-\d+\.npz(\.tmp)?")
 
 
 class RunFolder:
@@ -35,60 +37,86 @@ class RunFolder:
             raise GradsiftError(f"{path} exists already: resume it, or choose another folder")
         config = {**config, "run": uuid4().hex}
         building = path.with_name(f".{path.name}.{config['run'][:8]}")
+        new_parents = [parent for parent in path.parents if not parent.exists()]
+        lock = None
         try:
+            _remove_stale(path)
             building.mkdir(parents=True)
-            (building / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
-            (building / RECORDS).touch()
+            lock = _locked(building)  # held before anyone can see the folder
+            _write(building / CONFIG, json.dumps(config, indent=2).encode() + b"\n")
+            _write(building / RECORDS, b"")
             checkpoint.save(building / _name(0), state, config["run"], records_bytes=0)
             # Renaming onto an existing non-empty folder fails, so two runs cannot take one place.
             os.rename(building, path)
-        except OSError as problem:
+        except BaseException as problem:
+            if lock is not None:
+                lock.close()
             shutil.rmtree(building, ignore_errors=True)
-            raise RunError(f"could not create the run folder {path}: {problem}") from problem
-        except RunError:
-            shutil.rmtree(building, ignore_errors=True)
+            for parent in new_parents:
+                with contextlib.suppress(OSError):  # someone else is in it by now
+                    parent.rmdir()
+            if isinstance(problem, OSError | RunError):
+                raise RunError(f"could not create the run folder {path}: {problem}; nothing is left of it") from problem
             raise
-        checkpoint.sync_folder(path.parent)
-        return cls(path, config, _locked(path))
+        with contextlib.suppress(OSError):  # a parent that may be written to but not read
+            checkpoint.sync_folder(path.parent)
+        return cls(path, config, lock)
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
         """An existing folder, to resume."""
-        return cls(path, read_config(path), _locked(path))
+        config = read_config(path)
+        try:
+            return cls(path, config, _locked(path))
+        except OSError as problem:
+            raise RunError(f"could not open the run folder {path}: {problem}") from problem
 
     def restore(self, like: State) -> State:
         """The state of the newest checkpoint; records written after it are cut off, to be written again."""
-        found = sorted(self.path.glob("checkpoint-*.npz"))
-        if not found:
+        newest = self._newest()
+        if newest is None:
             raise GradsiftError(f"{self.path} holds no checkpoint to resume from")
-        state, size = checkpoint.load(found[-1], self.config["run"], like)
+        state, size = checkpoint.load(newest, self.config["run"], like)
         records = self.path / RECORDS
-        if not records.exists() or records.stat().st_size < size:
-            raise GradsiftError(f"{records} is shorter than checkpoint {found[-1].name} says: {size} bytes are missing")
-        os.truncate(records, size)
+        kept = records.read_bytes() if records.exists() else b""
+        if len(kept) < size:
+            raise GradsiftError(
+                f"{records} is shorter than {newest.name} says: it has {len(kept)} bytes, {size} belong to the"
+                f" {state.number} rounds"
+            )
+        rounds = [record["round"] for record in _parse(records, kept[:size])]
+        if rounds != list(range(1, state.number + 1)) or kept[size - 1 : size] not in (b"", b"\n"):
+            raise GradsiftError(f"{records} does not hold rounds 1 to {state.number}, as {newest.name} says")
+        try:
+            os.truncate(records, size)
+        except OSError as problem:
+            raise RunError(f"could not open the run folder {self.path}: {problem}") from problem
         return state
 
     def append(self, record: Record) -> None:
         """Write one round down."""
-        line = json.dumps(record, allow_nan=False) + "\n"
+        line = json.dumps(record, allow_nan=False).encode() + b"\n"
         try:
             if self._records is None:
                 self._records = open(self.path / RECORDS, "ab", buffering=0)  # noqa: SIM115  closed by close()
-            written = self._records.write(line.encode())
+            written = self._records.write(line)
             if written != len(line):
                 raise OSError(f"only {written} of {len(line)} bytes were written")
         except OSError as problem:
-            last = sorted(self.path.glob("checkpoint-*.npz"))[-1].name
-            raise RunError(f"could not write {self.path / RECORDS}: {problem}; {last} is whole") from problem
+            raise self._unwritten(problem) from problem
 
     def save(self, state: State) -> None:
         """Write a checkpoint, after everything that it counts on."""
-        if self._records is not None:
-            os.fsync(self._records.fileno())
-        size = (self.path / RECORDS).stat().st_size
+        try:
+            if self._records is not None:
+                os.fsync(self._records.fileno())
+            size = (self.path / RECORDS).stat().st_size
+        except OSError as problem:
+            raise self._unwritten(problem) from problem
         checkpoint.save(self.path / _name(state.number), state, self.config["run"], size)
-        for old in sorted(self.path.glob("checkpoint-*.npz"))[:-KEEP]:
-            old.unlink()
+        for old in self._checkpoints()[:-KEEP]:
+            with contextlib.suppress(OSError):  # one too many does no harm
+                old.unlink()
 
     def records(self) -> list[Record]:
         """All records so far."""
@@ -99,6 +127,17 @@ class RunFolder:
         if self._records is not None:
             self._records.close()
         self._lock.close()
+
+    def _checkpoints(self) -> list[Path]:
+        return sorted(self.path.glob("checkpoint-*.npz"))
+
+    def _newest(self) -> Path | None:
+        return max(self._checkpoints(), default=None)
+
+    def _unwritten(self, problem: OSError) -> RunError:
+        newest = self._newest()
+        kept = "no checkpoint is left" if newest is None else f"{newest.name} is whole, resume from it"
+        return RunError(f"could not write {self.path / RECORDS}: {problem}; {kept}")
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -114,22 +153,64 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def read_records(path: Path) -> list[Record]:
     """The records of a run folder; a last line that a kill cut short is left out."""
-    lines = (path / RECORDS).read_bytes().split(b"\n")[:-1]
-    return [json.loads(line) for line in lines]
+    try:
+        content = (path / RECORDS).read_bytes()
+    except OSError as problem:
+        raise GradsiftError(f"{path} is not a run folder: {RECORDS}: {problem}") from problem
+    return _parse(path / RECORDS, content[: content.rfind(b"\n") + 1])
+
+
+def _parse(path: Path, content: bytes) -> list[Record]:
+    records = []
+    for number, line in enumerate(content.splitlines(), start=1):
+        try:
+            record = json.loads(line)
+            if not isinstance(record, dict) or "round" not in record:
+                raise ValueError("not a record of a round")
+        except ValueError as problem:
+            raise GradsiftError(f"{path} is damaged in line {number}: {problem}") from problem
+        records.append(record)
+    return records
 
 
 def _name(number: int) -> str:
     return f"checkpoint-{number:08d}.npz"
 
 
+def _write(path: Path, content: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def _locked(path: Path) -> IO[bytes]:
-    lock = open(path / ".lock", "wb")  # noqa: SIM115  held while the folder is open
+    """The folder's lock, held until it is closed or the process ends, however it ends."""
+    try:
+        import fcntl
+    except ImportError:
+        raise GradsiftError("run folders need a POSIX system; leave out= out to run without one") from None
+    lock = open(path / LOCK, "ab")  # noqa: SIM115  held while the folder is open
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as problem:
+    except BlockingIOError as problem:
         lock.close()
         raise GradsiftError(f"{path} is in use by another process") from problem
+    except BaseException:
+        lock.close()
+        raise
     for stale in path.glob(".checkpoint-*.tmp"):
         with contextlib.suppress(OSError):
             stale.unlink()
     return lock
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove what killed creations at this place left: hidden folders of our files only, that no process holds."""
+    building = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{8}")
+    for left in path.parent.glob(".*"):
+        if building.fullmatch(left.name) and left.is_dir() and not left.is_symlink():
+            with contextlib.suppress(OSError, GradsiftError):
+                if all(OURS.fullmatch(file.name) for file in left.iterdir()):
+                    with _locked(left):
+                        shutil.rmtree(left)

@@ -112,9 +112,10 @@ def reference_rounds(
         for i in clients:
             residuals[i] = method.settle(residuals[i], uploads[i], merged)
 
-        charged = len(change) if settings.charge_probe else 0
-        traffic = _traffic(data, clients, len(weights), len(sent[0]), len(merged), method.dense, charged)
+        traffic = _traffic(data, clients, len(weights), len(sent[0]), len(merged), method.dense)
         seen = Observation(proposal, cost.round_cost(traffic), would_cost, used_k=k, used_probe_k=probe_k)
+        charged = len(change) if settings.charge_probe else 0
+        billed = _traffic(data, clients, len(weights), len(sent[0]), len(merged), method.dense, charged)
         now = (seen, weights, after, probe)
         answered = late if settings.delay else now
         observed = None
@@ -136,7 +137,9 @@ def reference_rounds(
         late = now
         weights = after
         offset += len(sent[0])
-        yield Step(number, proposal.k, k, probe_k, seen.cost, uploads, merged, observed, weights, residuals)
+        yield Step(
+            number, proposal.k, k, probe_k, cost.round_cost(billed), uploads, merged, observed, weights, residuals
+        )
 
 
 def _traffic(

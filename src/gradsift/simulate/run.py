@@ -1,10 +1,9 @@
 """``gradsift.simulate``: one run from its parts to its result, with a folder that can be resumed."""
 
 import contextlib
-import dataclasses
-import platform
+import json
+import math
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,8 +20,9 @@ from gradsift.control import Controller
 from gradsift.control import controller as controller_named
 from gradsift.cost import CostModel, NormalizedTime
 from gradsift.data.federated import FederatedData
-from gradsift.errors import GradsiftError
+from gradsift.errors import GradsiftError, RunError
 from gradsift.registry import nearest
+from gradsift.simulate.describe import FREE, describe, differences
 from gradsift.simulate.engine import Engine, Record
 from gradsift.simulate.flat import Loss
 from gradsift.simulate.folder import RunFolder
@@ -30,7 +30,6 @@ from gradsift.simulate.schedule import Constant, Schedule
 from gradsift.simulate.settings import Settings, StopWhen
 from gradsift.sparsify import Sparsifier
 from gradsift.sparsify import sparsifier as sparsifier_named
-from gradsift.version import __version__
 
 if TYPE_CHECKING:
     import pandas
@@ -91,6 +90,13 @@ def simulate(
     checkpoint.
     """
     check.integer("checkpoint_every", checkpoint_every, 1)
+    if resume and out is None:
+        raise GradsiftError("resume=True needs out=, the folder to resume")
+    if not isinstance(model, nn.Module) or not callable(loss) or not isinstance(data, FederatedData):
+        kinds = ", ".join(type(thing).__name__ for thing in (model, loss, data))
+        raise GradsiftError(f"simulate takes (torch.nn.Module, loss function, gradsift.FederatedData), got ({kinds})")
+    if dtype not in (torch.float32, torch.float64):
+        raise GradsiftError(f"dtype must be torch.float32 or torch.float64, got {dtype!r}")
     unknown = [name for name in settings if name not in Settings.__dataclass_fields__]
     if unknown:
         valid = list(Settings.__dataclass_fields__)
@@ -103,29 +109,50 @@ def simulate(
         sparsifier_named(sparsifier) if isinstance(sparsifier, str) else sparsifier,
         controller_named(controller) if isinstance(controller, str) else controller,
         NormalizedTime(comm_time=10) if cost is None else cost,
-        Constant(lr) if isinstance(lr, int | float) else lr,
+        _schedule(lr),
         Settings(**settings),
         device=torch.device(device),
         dtype=dtype,
     )
-    config = describe(engine, data, loss) | {"stop": dataclasses.asdict(stop), **(extra_config or {})}
-    if resume and out is None:
-        raise GradsiftError("resume=True needs out=, the folder to resume")
+    config = describe(engine, model, loss, data, stop)
     if not resume:
         if out is not None and Path(out).exists():
             raise GradsiftError(f"{out} exists already: resume it, or choose another folder")
-        config["start"] = dict(zip(("global_loss", "accuracy"), engine.evaluate(), strict=True))
-    folder = _folder(Path(out), config, engine, resume) if out is not None else None
-    records = folder.records() if folder is not None else []
+        config["start"] = _start(engine, stop)
+    folder = None if out is None else _folder(Path(out), config, extra_config or {}, engine, resume)
     try:
+        records = [] if folder is None else folder.records()
         stopped = _rounds(engine, stop, folder, records, checkpoint_every, on_round)
     finally:
         if folder is not None:
             folder.close()
+    if folder is not None:
+        config = folder.config
     where = None if folder is None else folder.path
-    return Result(
-        engine.model(), engine.state.weights, records, stopped, config if folder is None else folder.config, where
-    )
+    return Result(engine.model(), engine.state.weights, records, stopped, config, where)
+
+
+def _schedule(lr: float | Schedule) -> Schedule:
+    if isinstance(lr, np.number):
+        lr = lr.item()
+    if isinstance(lr, int | float):
+        return Constant(lr)
+    if not callable(lr):
+        raise GradsiftError(f"lr must be a number or a function of the round, got {lr!r}")
+    return lr
+
+
+def _start(engine: Engine, stop: StopWhen) -> Record:
+    """Where a run starts, evaluated over all data, so that what cannot work fails before anything is written."""
+    try:
+        global_loss, accuracy = engine.evaluate()
+    except Exception as problem:
+        raise GradsiftError(f"the model or its loss fails on the data: {problem}") from problem
+    if not math.isfinite(global_loss):
+        raise GradsiftError(f"the loss over all training data is {global_loss} before the first round")
+    if stop.target_accuracy is not None and accuracy is None:
+        raise GradsiftError(f"target_accuracy is {stop.target_accuracy}, but there are no class labels to test")
+    return {"global_loss": global_loss, "accuracy": accuracy}
 
 
 def _rounds(
@@ -137,14 +164,13 @@ def _rounds(
     on_round: Callable[[Record], None] | None,
 ) -> str:
     stopped = stop.finished(records[-1]) if records else None
-    saved = engine.state.number
     with _interruptible() as interrupted:
         while stopped is None:
             record = engine.step()
             number = record["round"]
             stopped = stop.due(number, record["cost"])
             if stopped is not None or number % engine.settings.eval_every == 0:
-                record["global_loss"], record["accuracy"] = engine.evaluate()
+                record["global_loss"], record["accuracy"] = _evaluated(engine)
                 stopped = stop.reached(record["global_loss"], record["accuracy"]) or stopped
             records.append(record)
             if folder is not None:
@@ -155,20 +181,36 @@ def _rounds(
                 stopped = "interrupted"
             if folder is not None and (stopped is not None or number % checkpoint_every == 0):
                 folder.save(engine.state)
-                saved = number
-    if folder is not None and saved != engine.state.number:
-        folder.save(engine.state)
     return stopped
+
+
+def _evaluated(engine: Engine) -> tuple[float, float | None]:
+    global_loss, accuracy = engine.evaluate()
+    if not math.isfinite(global_loss):
+        where = f"round {engine.state.number}: {_first_without_loss(engine)}"
+        raise RunError(f"{where} loss {global_loss} over all training data; try a smaller step size")
+    return global_loss, accuracy
+
+
+def _first_without_loss(engine: Engine) -> str:
+    data, state = engine.data, engine.state
+    for client in range(data.num_clients):
+        rows = data.rows(client)
+        outputs = engine.flat.outputs(state.weights, state.buffers, data.x[rows])
+        if not math.isfinite(float(engine.flat.loss(outputs, data.y[rows]))):
+            return f"client {data.label(client)} has"
+    return "the clients together have"
 
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[threading.Event]:
     """Ctrl-C sets the event, so that the round can end; a second one interrupts at once."""
     asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
+    before = signal.getsignal(signal.SIGINT)
+    # A job in the background is started to ignore Ctrl-C, and None is a handler that Python cannot put back.
+    if threading.current_thread() is not threading.main_thread() or before in (signal.SIG_IGN, None):
         yield asked
         return
-    before = signal.getsignal(signal.SIGINT)
 
     def handle(number: int, frame: FrameType | None) -> None:
         del number, frame
@@ -182,73 +224,25 @@ def _interruptible() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def _folder(path: Path, config: dict[str, Any], engine: Engine, resume: bool) -> RunFolder:
+def _folder(path: Path, config: Record, extra: Record, engine: Engine, resume: bool) -> RunFolder:
+    try:
+        given = json.loads(json.dumps(config, allow_nan=False))
+        extra = json.loads(json.dumps(extra, allow_nan=False))
+    except (TypeError, ValueError) as problem:
+        raise GradsiftError(f"the configuration of the run is not JSON: {problem}") from problem
     if not resume:
-        return RunFolder.create(path, config, engine.state)
+        return RunFolder.create(path, {**extra, **given}, engine.state)
     folder = RunFolder.open(path)
     try:
-        for key in sorted((set(config) | set(folder.config)) - {"run", "stop", "versions", "start", "command"}):
-            if folder.config.get(key) != config.get(key):
-                raise GradsiftError(
-                    f"{path} was run with another {key}: {folder.config.get(key)!r}, not {config.get(key)!r}"
-                )
+        changed = [
+            line for key in given if key not in FREE for line in differences(folder.config.get(key), given[key], key)
+        ]
+        if changed:
+            raise GradsiftError(f"{path} is another run: {'; '.join(changed)}")
+        if given["stop"]["target_accuracy"] is not None and folder.config["start"]["accuracy"] is None:
+            raise GradsiftError("target_accuracy is given, but there are no class labels to test")
         engine.state = folder.restore(engine.state)
     except BaseException:
         folder.close()
         raise
     return folder
-
-
-def describe(engine: Engine, data: FederatedData, loss: Loss) -> dict[str, Any]:
-    """The complete configuration of a run, as JSON values."""
-    module = engine.flat.module
-    return {
-        "model": {"class": _qualified(type(module)), "dim": engine.flat.dim, "text": str(module)},
-        "loss": _qualified(type(loss)) if isinstance(loss, nn.Module) else _qualified(loss),
-        "data": {
-            "name": data.name,
-            "clients": data.num_clients,
-            "samples": len(data.x),
-            "test_samples": len(data.test_x),
-            "checksum": data.fingerprint(),
-        },
-        "sparsifier": {"name": engine.sparsifier.name, **_options(engine.sparsifier)},
-        "controller": {"name": engine.controller.name, **_options(engine.controller)},
-        "cost": _cost(engine.cost),
-        "lr": {"class": type(engine.lr).__name__, **_options(engine.lr)},
-        "settings": dataclasses.asdict(engine.settings),
-        "device": engine.state.weights.device.type,
-        "dtype": str(engine.state.weights.dtype).removeprefix("torch."),
-        "versions": {
-            "gradsift": __version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "platform": sys.platform,
-        },
-    }
-
-
-def _options(thing: object) -> dict[str, Any]:
-    """The fields of a dataclass as JSON values; anything else by its representation."""
-    if not dataclasses.is_dataclass(thing) or isinstance(thing, type):
-        return {} if isinstance(thing, Sparsifier | Controller) else {"text": repr(thing)}
-    return {f.name: _plain(getattr(thing, f.name)) for f in dataclasses.fields(thing)}
-
-
-def _cost(model: CostModel) -> dict[str, Any]:
-    return {"class": type(model).__name__, **_options(model)}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, CostModel):
-        return _cost(value)
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
-
-
-def _qualified(thing: Any) -> str:
-    return f"{thing.__module__}.{thing.__qualname__}" if hasattr(thing, "__qualname__") else repr(thing)

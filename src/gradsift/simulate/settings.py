@@ -35,6 +35,9 @@ class Settings:
         for name in ("clients_per_round", "clients_per_chunk"):
             if getattr(self, name) is not None:
                 check.integer(name, getattr(self, name), 1)
+        for name in ("charge_probe", "dense_fallback"):
+            if not isinstance(getattr(self, name), bool):
+                raise GradsiftError(f"{name} must be True or False, got {getattr(self, name)!r}")
         if self.buffers not in ("refuse", "average"):
             raise GradsiftError(f"buffers must be 'refuse' or 'average', got {self.buffers!r}")
 

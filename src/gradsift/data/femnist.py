@@ -1,0 +1,27 @@
+"""FEMNIST by writer (LEAF, Caldas et al. 2018), as in the paper's experiments: ``femnist.npz`` in the data folder."""
+
+import os
+
+import numpy as np
+
+from gradsift.data.federated import FederatedData
+from gradsift.data.folder import data_file, data_folder
+from gradsift.data.npz import load_npz, read_arrays
+from gradsift.errors import GradsiftError
+
+
+def femnist(*, clients: int = 156, folder: str | os.PathLike[str] | None = None) -> FederatedData:
+    """x [n, 1, 28, 28] as LEAF stores it (paper is 1, ink is 0), 62 classes, a client a writer: the first ``clients``.
+
+    156 is the paper's number of clients (its own sample of writers is not published).
+    """
+    path = data_file("femnist", data_folder("femnist", folder), "femnist.npz")
+    arrays = read_arrays(path)
+    for needed in ("x", "y", "client", "split"):
+        if needed not in arrays:
+            raise GradsiftError(f"{path} is not the FEMNIST of this layout: it has no array {needed!r}")
+    x = arrays["x"]
+    if x.dtype != np.uint8 or x.shape[1:] != (28, 28):
+        raise GradsiftError(f"{path} is not the FEMNIST of this layout: x is {x.dtype} {list(x.shape)}")
+    arrays["x"] = 255 - x  # the file stores ink as 255
+    return load_npz(arrays, name="femnist", clients=clients, classes=62)

@@ -1,0 +1,143 @@
+"""LEAF's JSON folders (Caldas et al. 2018, https://leaf.cmu.edu): what its ``preprocess.sh`` leaves in ``data/``.
+
+train/*.json and test/*.json       (or all_data/*.json, not split yet)
+{"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y": [...]}}}
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradsift.data.convert import numbers, targets, tensor
+from gradsift.data.federated import NOBODY, FederatedData
+from gradsift.data.npz import TEST_FRACTION, Array
+from gradsift.data.partition import holdout
+from gradsift.errors import GradsiftError
+
+Users = dict[str, tuple[Array, Array]]
+
+
+def is_leaf_folder(folder: Path) -> bool:
+    """Whether this looks like one."""
+    return (folder / "train").is_dir() or (folder / "all_data").is_dir()
+
+
+def import_leaf(
+    folder: str | os.PathLike[str],
+    *,
+    shape: Sequence[int] | None = None,
+    new_users: bool = False,
+    test_fraction: float | None = None,
+    seed: int = 0,
+) -> FederatedData:
+    """A client a user, in the order of the files. Samples of numbers only (FEMNIST, synthetic), not LEAF's text.
+
+    ``shape``: what LEAF's flat samples are, such as (1, 28, 28). ``new_users``: keep the test samples of users who have
+    no training data (LEAF's split by user), who are refused otherwise. An ``all_data`` folder without ``train`` is
+    split here: ``test_fraction`` (0.1) of each user's samples, keyed by ``seed``.
+    """
+    base = Path(folder)
+    if (base / "train").is_dir():
+        if test_fraction is not None:
+            raise GradsiftError(f"test_fraction={test_fraction!r} has no use: {str(base)!r} is split already")
+        train, test = _read(base / "train"), _read(base / "test") if (base / "test").is_dir() else {}
+        _check_strangers(train, test, base, new_users)
+    elif (base / "all_data").is_dir():
+        train, test = _read(base / "all_data"), {}
+    else:
+        raise GradsiftError(f"{str(base)!r} is no LEAF folder: it has neither train nor all_data")
+    for user, (samples, _) in train.items():
+        if len(samples) == 0:
+            raise GradsiftError(f"user {user!r} of {str(base)!r} has no training samples")
+    x, y = _joined([*train.values(), *(part for part in test.values() if len(part[0]))], base, shape)
+    number = np.repeat(np.arange(len(train)), [len(samples) for samples, _ in train.values()])
+    client = np.concatenate([number, np.full(len(x) - len(number), NOBODY)])
+    if (base / "train").is_dir():
+        split = client == NOBODY
+    else:
+        split = holdout(number, TEST_FRACTION if test_fraction is None else test_fraction, seed=seed)
+    data = FederatedData.from_arrays(x, y, client, test=split, name=base.name or "leaf", client_names=list(train))
+    return replace(data, x=numbers(data.x), y=targets(data.y), test_x=numbers(data.test_x), test_y=targets(data.test_y))
+
+
+def _check_strangers(train: Users, test: Users, base: Path, welcome: bool) -> None:
+    strangers = [user for user in test if user not in train and len(test[user][0])]
+    if strangers and not welcome:
+        raise GradsiftError(
+            f"{len(strangers)} users of {base / 'test'} are not in train, the first is {strangers[0]!r}:"
+            " new_users=True keeps their samples as test data"
+        )
+
+
+def _joined(parts: list[tuple[Array, Array]], base: Path, shape: Sequence[int] | None) -> tuple[Array, Array]:
+    if not parts:
+        raise GradsiftError(f"no clients: there is no user in {str(base)!r}")
+    try:
+        x, y = np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
+    except ValueError as problem:
+        raise GradsiftError(f"the samples of {str(base)!r} differ in shape: {problem}") from None
+    if shape is None:
+        return x, y
+    if int(np.prod(shape)) != x[0].size:
+        raise GradsiftError(f"shape {tuple(shape)} is not that of LEAF's samples of {x[0].size} numbers")
+    return x.reshape(len(x), *shape), y
+
+
+def _read(folder: Path) -> Users:
+    users: Users = {}
+    files = sorted(folder.glob("*.json"))
+    if not files:
+        raise GradsiftError(f"there is no .json file in {folder}")
+    for path in files:
+        for user, samples in _file(path).items():
+            if user in users:
+                raise GradsiftError(f"user {user!r} is in two files of {folder}, the second is {path.name}")
+            users[user] = samples
+    return users
+
+
+def _file(path: Path) -> Users:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as problem:
+        raise GradsiftError(f"cannot read {path}: {problem}") from None
+    if not isinstance(content, dict) or not isinstance(content.get("user_data"), dict):
+        raise GradsiftError(f"{path} is no LEAF file: it has no 'user_data'")
+    data, users = content["user_data"], content.get("users")
+    if not isinstance(users, list) or not all(isinstance(user, str) for user in users):
+        raise GradsiftError(f"{path} is no LEAF file: it has no list 'users' of names")
+    counts = content.get("num_samples")
+    if not isinstance(counts, list) or len(counts) != len(users):
+        raise GradsiftError(f"{path} is damaged: 'num_samples' does not have one number for each of 'users'")
+    if len(set(users)) != len(users) or set(users) != set(data):
+        odd = sorted(str(user) for user in set(users) ^ set(data)) or ["one is listed twice"]
+        raise GradsiftError(f"{path} is damaged: 'users' and 'user_data' differ: {odd[0]}")
+    return {
+        user: _samples(data[user], count, f"user {user!r} of {path}") for user, count in zip(users, counts, strict=True)
+    }
+
+
+def _samples(entry: Any, count: Any, where: str) -> tuple[Array, Array]:
+    if not isinstance(entry, dict) or not isinstance(entry.get("x"), list) or not isinstance(entry.get("y"), list):
+        raise GradsiftError(f"{where} has no lists 'x' and 'y'")
+    if not len(entry["x"]) == len(entry["y"]) == count:
+        raise GradsiftError(f"{where} has {len(entry['x'])} x and {len(entry['y'])} y for num_samples {count!r}")
+    if count == 0:
+        return np.empty(0), np.empty(0)
+    columns = []
+    for column in ("x", "y"):
+        if _has_text(entry[column][0]):
+            raise GradsiftError(f"{column} of {where} is text; gradsift takes numbers: encode it first")
+        columns.append(tensor(f"{column} of {where}", entry[column]).numpy())
+    return columns[0], columns[1]
+
+
+def _has_text(value: Any) -> bool:
+    while isinstance(value, list) and value:
+        value = value[0]
+    return isinstance(value, str)

@@ -1,0 +1,56 @@
+"""One door to all data: a name, an ``.npz``, a LEAF folder or a folder of CIFAR-10 batches."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gradsift.data.cifar10 import cifar10
+from gradsift.data.cifar10_batches import import_cifar10, is_cifar10_folder
+from gradsift.data.digits import digits
+from gradsift.data.federated import FederatedData
+from gradsift.data.femnist import femnist
+from gradsift.data.leaf import import_leaf, is_leaf_folder
+from gradsift.data.npz import load_npz
+from gradsift.data.options import check_options
+from gradsift.errors import GradsiftError
+from gradsift.registry import nearest
+
+_NAMED: dict[str, Callable[..., FederatedData]] = {"cifar10": cifar10, "digits": digits, "femnist": femnist}
+
+
+def sources() -> list[str]:
+    """The names of the data sets that ``load`` knows."""
+    return sorted(_NAMED)
+
+
+def load(source: str | os.PathLike[str], **options: Any) -> FederatedData:
+    """``load("digits", clients=50)``, ``load("mine.npz")``, ``load("leaf/data/femnist/data", shape=(1, 28, 28))``.
+
+    The options are those of the function behind the name or path: ``digits``, ``femnist``, ``cifar10``, ``load_npz``,
+    ``import_leaf``, ``import_cifar10``.
+    """
+    if isinstance(source, str) and source in _NAMED:
+        function = _NAMED[source]
+        check_options(f"data {source!r}", function, options)
+        return function(**options)
+    path = Path(source)
+    if path.is_dir():
+        reader = _folder_reader(path)
+    elif path.suffix == ".npz" or path.is_file():
+        reader = load_npz
+    else:
+        known = nearest(source, sources())
+        raise GradsiftError(f"no data {str(source)!r}: it is neither a file, nor a folder, nor a name{known}")
+    check_options(f"data {str(source)!r}", reader, options, hidden=("source", "folder"))
+    return reader(path, **options)
+
+
+def _folder_reader(path: Path) -> Callable[..., FederatedData]:
+    if is_leaf_folder(path):
+        return import_leaf
+    if is_cifar10_folder(path):
+        return import_cifar10
+    raise GradsiftError(
+        f"{str(path)!r} is neither a LEAF folder (train or all_data) nor one of CIFAR-10 batches (data_batch_1)"
+    )

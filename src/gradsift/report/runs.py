@@ -1,0 +1,152 @@
+"""Run folders as arrays: what the summary and the figures need of config.json and records.jsonl, checked.
+
+Shapes: M rounds, E evaluations, N clients.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradsift.errors import GradsiftError
+from gradsift.simulate.folder import CONFIG, RECORDS, read_config, read_records
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run: its configuration, and its rounds as arrays."""
+
+    path: Path
+    config: dict[str, Any]
+    cost: Floats  # [M] spent after each round
+    k: Floats  # [M]
+    low: Floats  # [M] the search interval; NaN where the record has none
+    high: Floats  # [M]
+    up: Floats  # [M] bytes of all clients so far
+    down: Floats  # [M]
+    dense: bool  # every message is all of the vector or nothing, so k says nothing about its size
+    contribution: Floats  # [N] elements used from each client, in all rounds
+    evaluated: Ints  # [E] the rounds after which it was evaluated; 0 is the start
+    loss: Floats  # [E]
+    accuracy: Floats  # [E] NaN where there is none
+
+    @property
+    def rounds(self) -> int:
+        """Rounds done."""
+        return len(self.cost)
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        return int(self.config["settings"]["seed"])
+
+    @property
+    def evaluated_cost(self) -> Floats:
+        """[E] what was spent at each evaluation."""
+        return np.concatenate([[0.0], self.cost])[self.evaluated]
+
+    @property
+    def finished(self) -> bool:
+        """Whether one of the reasons to stop in its configuration holds; else it is under way, or was interrupted."""
+        stop = self.config.get("stop") or {}
+        budget, loss, accuracy = (stop.get(name) for name in ("cost_budget", "target_loss", "target_accuracy"))
+        return bool(
+            self.rounds >= (stop.get("rounds") or 0)
+            or (budget is not None and self.cost[-1] >= budget)
+            or (loss is not None and (self.loss <= loss).any())
+            or (accuracy is not None and (self.accuracy >= accuracy).any())
+        )
+
+
+def find_runs(places: Iterable[str | Path]) -> list[Path]:
+    """The run folders among ``places`` and inside them, each once: in the order given, then by name.
+
+    A place that is there but holds no run is passed over (``runs/*`` names other things too), unless all are.
+    """
+    given = [Path(place) for place in places]
+    found: dict[Path, Path] = {}
+    for place in given:
+        if not place.exists():
+            raise GradsiftError(f"there is no folder {place}")
+        inside = [place] if _is_run(place) else sorted({p.parent for p in place.glob(f"**/{CONFIG}")})
+        for path in inside:
+            if not path.name.startswith("."):  # hidden: a folder that is still being created
+                found.setdefault(path.resolve(), path)
+    if not found:
+        raise GradsiftError(f"no run folder (one with a {CONFIG}) in {', '.join(map(str, given)) or 'nothing'}")
+    return list(found.values())
+
+
+def load_run(path: str | Path) -> Run:
+    """One run folder; the line that a run under way has not finished writing is left out."""
+    path = Path(path)
+    config = read_config(path)
+    for section, name in (("settings", "seed"), ("sparsifier", "name"), ("controller", "name"), ("model", "dim")):
+        if not isinstance(config.get(section), dict) or name not in config[section]:
+            raise GradsiftError(f"{path / CONFIG} has no {section}.{name}")
+    records = _checked_records(path)
+    dim = config["model"]["dim"]
+    start = config.get("start") or {}
+    evaluations = [(0, start.get("global_loss"), start.get("accuracy"))]
+    evaluations += [(r["round"], r.get("global_loss"), r.get("accuracy")) for r in records]
+    evaluations = [e for e in evaluations if e[1] is not None]
+    return Run(
+        path=path,
+        config=config,
+        cost=_column(records, "cost"),
+        k=_column(records, "k"),
+        low=_column(records, "low"),
+        high=_column(records, "high"),
+        up=np.cumsum(_column(records, "up_bytes")),
+        down=np.cumsum(_column(records, "down_bytes")),
+        dense=all(r.get("up_elements") in (0, dim) for r in records) and any(r["k"] != dim for r in records),
+        contribution=np.sum([r["contribution"] for r in records], axis=0, dtype=np.float64),
+        evaluated=np.array([e[0] for e in evaluations], dtype=np.int64),
+        loss=np.array([e[1] for e in evaluations], dtype=np.float64),
+        accuracy=np.array([np.nan if e[2] is None else e[2] for e in evaluations], dtype=np.float64),
+    )
+
+
+NUMBERS = ("cost", "k", "up_bytes", "down_bytes")  # in every record
+MAYBE = ("global_loss", "accuracy", "low", "high")  # or null, or left out
+
+
+def _checked_records(path: Path) -> list[dict[str, Any]]:
+    records = read_records(path)
+    if not records:
+        raise GradsiftError(f"{path} has no finished round yet: {RECORDS} is empty")
+    spent, clients = 0.0, len(records[0].get("contribution") or ())
+    for number, record in enumerate(records, start=1):
+        wrong = [name for name in NUMBERS if not _finite(record.get(name))]
+        wrong += [name for name in MAYBE if record.get(name) is not None and not _finite(record[name])]
+        where = f"{path / RECORDS}, line {number}:"
+        if wrong:
+            raise GradsiftError(f"{where} {wrong[0]} is {record.get(wrong[0])!r}")
+        if record["round"] != number:
+            raise GradsiftError(f"{where} it is of round {record['round']!r}")
+        if record["cost"] < spent:
+            raise GradsiftError(f"{where} cost is {record['cost']!r}, and was {spent!r} a round before")
+        used = record.get("contribution")
+        if not isinstance(used, list) or len(used) != clients or not all(map(_finite, used)):
+            raise GradsiftError(f"{where} contribution is not a list of {clients} numbers, one a client")
+        spent = record["cost"]
+    return records
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _column(records: list[dict[str, Any]], name: str) -> Floats:
+    return np.array([np.nan if r.get(name) is None else r[name] for r in records], dtype=np.float64)
+
+
+def _is_run(path: Path) -> bool:
+    return (path / CONFIG).is_file() or (path / RECORDS).is_file()

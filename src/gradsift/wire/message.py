@@ -1,0 +1,107 @@
+"""One message: header, indices, values, checksum. The layout is in docs/wire.md."""
+
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from gradsift import check
+from gradsift.sparse import Sparse
+from gradsift.wire import sets, values
+from gradsift.wire.bits import Ints, Reader, varint
+from gradsift.wire.errors import CodecError
+from gradsift.wire.huffman import Part
+from gradsift.wire.integers import MAX_BITS
+from gradsift.wire.number_types import NAMES, TYPES, NumberType, Signed, number_type
+
+MAGIC = b"GSFT"
+VERSION = 1
+_CHECKSUM_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a receiver is ready to hold; anything beyond is refused before memory is taken for it."""
+
+    max_dim: int
+    max_elements: int
+    dim: int | None = None  # the only dimension expected
+    elements: int | None = None  # the only number of elements expected
+    types: tuple[str, ...] = tuple(TYPES)  # value types accepted
+
+    def __post_init__(self) -> None:
+        """Refuse limits that no message could meet."""
+        check.integer("max_dim", self.max_dim, 1)
+        check.integer("max_elements", self.max_elements, 0)
+        if self.dim is not None:
+            check.integer("dim", self.dim, 1, self.max_dim)
+        if self.elements is not None:
+            check.integer("elements", self.elements, 0, self.max_elements)
+        for name in self.types:
+            number_type(name)
+
+    @classmethod
+    def of(cls, dim: int, max_elements: int | None = None) -> "Limits":
+        """Messages about exactly ``dim`` elements, of which at most ``max_elements`` (default: all) are sent."""
+        return cls(dim, dim if max_elements is None else max_elements, dim=dim)
+
+
+def plan(indices: Ints, signed: Signed, dim: int, kind: NumberType) -> Part:
+    """The whole message of ascending ``indices`` and their values; trusts its input."""
+    header = MAGIC + bytes([VERSION, kind.code]) + varint(dim) + varint(len(indices))
+    parts = [sets.plan_indices(indices, dim), values.plan(signed, kind)] if len(indices) else []
+
+    def write() -> bytes:
+        content = header + b"".join(part.write() for part in parts)
+        return content + zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little")
+
+    return Part(len(header) + sum(part.size for part in parts) + _CHECKSUM_BYTES, write)
+
+
+def decode(data: bytes | bytearray | memoryview, limits: Limits) -> Sparse:
+    """The message in ``data``, ordered by index; values are float32, or float64 if they were sent as such.
+
+    Whatever the bytes are, this returns a valid ``Sparse`` within ``limits`` or raises ``CodecError``. It takes memory
+    for at most min(max_elements, 8 * len(data)) elements, some 60 bytes each.
+    """
+    reader = Reader(np.frombuffer(data, np.uint8))
+    kind, dim, count = _read_header(reader, limits)
+    content, checksum = memoryview(data)[:-_CHECKSUM_BYTES], bytes(memoryview(data)[-_CHECKSUM_BYTES:])
+    if zlib.crc32(content) != int.from_bytes(checksum, "little"):
+        raise CodecError("the checksum does not match: the message was damaged")
+    indices = sets.read_indices(reader, count, dim)
+    dtype = np.float64 if kind.base_bytes == 8 else np.float32
+    numbers = kind.join(values.read(reader, count, kind)) if count else np.zeros(0, dtype)
+    if not np.isfinite(numbers).all():
+        raise CodecError("a value is not finite")
+    if reader.left != _CHECKSUM_BYTES:
+        raise CodecError(f"{reader.left} bytes are left where the checksum has {_CHECKSUM_BYTES}")
+    return Sparse(torch.from_numpy(indices), torch.from_numpy(numbers), dim)
+
+
+def _read_header(reader: Reader, limits: Limits) -> tuple[NumberType, int, int]:
+    magic = reader.take(len(MAGIC)).tobytes()
+    if magic != MAGIC:
+        raise CodecError(f"not a gradsift message: it begins with {magic!r}, not {MAGIC!r}")
+    version = reader.byte()
+    if version != VERSION:
+        raise CodecError(f"version {version} is unknown; this is a decoder of version {VERSION}")
+    code = reader.byte()
+    name = NAMES.get(code)
+    if name is None:
+        raise CodecError(f"value type {code} is unknown")
+    if name not in limits.types:
+        raise CodecError(f"value type {name!r} is not accepted here, only {', '.join(limits.types)}")
+    dim, count = reader.varint(), reader.varint()
+    if not 1 <= dim <= min(limits.max_dim, 2**MAX_BITS - 1):
+        raise CodecError(f"dimension {dim} is not in [1, {limits.max_dim}]")
+    if limits.dim is not None and dim != limits.dim:
+        raise CodecError(f"dimension {dim} is not the expected {limits.dim}")
+    if count > min(limits.max_elements, dim):
+        raise CodecError(f"{count} elements are more than {min(limits.max_elements, dim)}")
+    if limits.elements is not None and count != limits.elements:
+        raise CodecError(f"{count} elements are not the expected {limits.elements}")
+    if count > 8 * reader.left:  # each costs at least a bit
+        raise CodecError(f"{count} elements cannot be in {reader.left} bytes")
+    return TYPES[name], dim, count

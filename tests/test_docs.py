@@ -1,0 +1,279 @@
+"""The README and docs/extending.md do what they say: their examples run, their lists are complete, their links lead."""
+
+import contextlib
+import functools
+import io
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gradsift
+from gradsift import control, sparsify
+from gradsift.sparsify.base import Sparsifier
+from tests.doc_pages import ROOT, blocks, local_links, problem, read, references
+
+RUN = ["README.md", "docs/extending.md"]
+PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
+BUILT_IN = {"sparsifiers": gradsift.sparsifiers(), "controllers": gradsift.controllers()}
+
+
+@contextlib.contextmanager
+def own_names() -> Iterator[None]:
+    """What is registered inside is forgotten outside: other tests look at every registered name."""
+    with pytest.MonkeyPatch.context() as patch:
+        for registry in (sparsify._REGISTRY, control._REGISTRY):
+            patch.setattr(registry, "_classes", dict(registry._classes))
+        yield
+
+
+def run(page: str) -> dict[str, Any]:
+    """Run the page's python blocks in one namespace; a text block after one is what it must print."""
+    namespace: dict[str, Any] = {"__name__": "page"}
+    printed = ""
+    for block in blocks(read(page)):
+        if block.language == "python":
+            # Blank lines before it, so that a traceback names the line of the page.
+            code = compile("\n" * (block.line - 1) + block.text, page, "exec")
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                exec(code, namespace)
+            printed = out.getvalue()
+        elif block.language == "text":
+            assert printed == block.text, f"{page}, line {block.line}"
+    return namespace
+
+
+@functools.cache
+def examples() -> dict[str, Any]:
+    """The classes of docs/extending.md."""
+    with own_names():
+        return run("docs/extending.md")
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_every_example_runs_and_prints_what_is_shown(page: str) -> None:
+    assert any(block.language == "python" for block in blocks(read(page)))
+    with own_names():
+        run(page)
+    assert gradsift.sparsifiers() == BUILT_IN["sparsifiers"]
+    assert gradsift.controllers() == BUILT_IN["controllers"]
+
+
+def test_names_in_extending_are_new_and_reachable() -> None:
+    assert "random-k" not in BUILT_IN["sparsifiers"]
+    assert "decay" not in BUILT_IN["controllers"]
+    with own_names():
+        run("docs/extending.md")
+        assert sorted([*BUILT_IN["sparsifiers"], "random-k"]) == gradsift.sparsifiers()
+        assert sorted([*BUILT_IN["controllers"], "decay"]) == gradsift.controllers()
+        assert gradsift.sparsifier("random-k").name == "random-k"
+        with pytest.raises(gradsift.GradsiftError, match="'decay' has no option 'ration'; did you mean 'ratio'"):
+            gradsift.controller("decay", ration=0.5)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_and_reference_leads_somewhere(page: str) -> None:
+    text = read(page)
+    gone = [link for link in local_links(text) if not ((ROOT / page).parent / link.split("#")[0]).exists()]
+    assert gone == []
+    if page != "docs/paper_map.md":  # it has a test of its own, row by row
+        assert [why for reference in references(text) if (why := problem(reference))] == []
+
+
+@pytest.mark.parametrize("kind", ["sparsifiers", "controllers"])
+def test_the_readme_lists_every_method(kind: str) -> None:
+    row = re.search(rf"^\| {kind} \|(.+)\|$", read("README.md"), re.MULTILINE)
+    assert row
+    assert sorted(re.findall(r"`([^`]+)`", row[1])) == BUILT_IN[kind]
+
+
+def test_the_readme_lists_every_cost() -> None:
+    row = re.search(r"^\| costs \|(.+)\|$", read("README.md"), re.MULTILINE)
+    assert row
+    public = {name for name in gradsift.__all__ if isinstance(getattr(gradsift, name), type)}
+    costs = {name for name in public if issubclass(getattr(gradsift, name), gradsift.CostModel)} - {"CostModel"}
+    assert set(re.findall(r"`([^`]+)`", row[1])) == costs
+
+
+def test_the_readme_names_the_dense_methods() -> None:
+    dense = [name for name in gradsift.sparsifiers() if gradsift.sparsifier(name).dense]
+    sentence = re.search(r"((?:`[\w-]+`(?: and )?)+) send whole vectors", read("README.md"))
+    assert sentence
+    assert sorted(re.findall(r"`([\w-]+)`", sentence[1])) == dense
+
+
+def test_the_commands_of_the_readme_are_targets_of_the_makefile() -> None:
+    commands = re.findall(r"^    make (\w+)", read("README.md"), re.MULTILINE)
+    targets = re.findall(r"^(\w+):", read("Makefile"), re.MULTILINE)
+    assert {"run", "test"} <= set(commands) <= set(targets)
+
+
+def test_the_numbers_in_the_readmes_comments() -> None:
+    stated = re.search(r"controller\.propose\(.+# k = ([\d.]+) and k' = ([\d.]+),", read("README.md"))
+    assert stated
+    with own_names():
+        proposal = run("README.md")["proposal"]
+    assert f"{proposal.k:g}" == stated[1]
+    assert f"{proposal.probe_k:.1f}" == stated[2]
+
+
+# The examples of docs/extending.md keep the contract that the page states. Values are multiples of 1/64 and so are
+# shares: every sum is exact, and equal means equal.
+
+
+@st.composite
+def rounds(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor, gradsift.Round]:
+    """residual [N, D], share [N], and a round."""
+    clients, dim = draw(st.integers(1, 5)), draw(st.integers(1, 12))
+    source = np.random.default_rng(draw(st.integers(0, 2**32)))
+    residual = torch.from_numpy(source.integers(-256, 257, (clients, dim)) / 64)
+    share = torch.from_numpy(source.multinomial(64, np.full(clients, 1 / clients)) / 64)
+    rnd = gradsift.Round(number=draw(st.integers(1, 20)), k=draw(st.integers(1, dim)), seed=draw(st.integers(0, 9)))
+    return residual, share, rnd
+
+
+def example_sparsifier() -> Sparsifier:
+    made = examples()["RandomK"]()
+    assert isinstance(made, Sparsifier)
+    return made
+
+
+def probe_is_fresh_merge(method: Sparsifier, residual: torch.Tensor, share: torch.Tensor, rnd: gradsift.Round) -> bool:
+    upload = method.upload(residual, rnd)
+    for probe_k in range(1, rnd.k):
+        smaller = rnd._replace(k=probe_k)
+        fresh = method.merge(method.upload(residual, smaller), share, smaller)
+        probed = method.probe(upload, share, rnd, probe_k)
+        if sorted(probed.indices.tolist()) != sorted(fresh.indices.tolist()):
+            return False
+        if not torch.equal(gradsift.densify(probed), gradsift.densify(fresh)):
+            return False
+    return True
+
+
+@given(case=rounds())
+@settings(max_examples=100)
+def test_the_sparsifier_probes_as_it_would_merge(case: tuple[torch.Tensor, torch.Tensor, gradsift.Round]) -> None:
+    assert probe_is_fresh_merge(example_sparsifier(), *case)
+
+
+def test_without_its_preview_it_would_not() -> None:
+    careless = type("Careless", (examples()["RandomK"],), {"preview": Sparsifier.preview})
+    residual = torch.arange(1.0, 9.0).repeat(2, 1)
+    assert not probe_is_fresh_merge(careless(), residual, torch.tensor([0.5, 0.5]), gradsift.Round(1, k=5))
+
+
+@given(case=rounds(), data=st.data())
+@settings(max_examples=60)
+def test_the_sparsifier_loses_nothing(
+    case: tuple[torch.Tensor, torch.Tensor, gradsift.Round], data: st.DataObject
+) -> None:
+    gradients, share, rnd = case
+    method = example_sparsifier()
+    clients, dim = gradients.shape
+    residual, computed, delivered = (torch.zeros_like(gradients) for _ in range(3))
+    for number in range(1, 9):
+        here = np.flatnonzero(data.draw(st.lists(st.booleans(), min_size=clients, max_size=clients)))
+        if len(here) == 0:
+            continue
+        now = rnd._replace(number=number, k=data.draw(st.integers(1, dim)))
+        step = gradients[here] * number
+        computed[here] += step
+        upload = method.upload(residual[here] + step, now)
+        merged = method.merge(upload, torch.full((len(here),), 1 / len(here), dtype=torch.float64), now)
+        kept = torch.isin(upload.indices, merged.indices)
+        delivered[here] += gradsift.densify(upload._replace(values=upload.values * kept))
+        residual[here] = method.settle(residual[here] + step, upload, merged)
+        assert torch.equal(computed, delivered + residual)
+        assert merged.size == now.k
+
+    upload = method.upload(gradients, rnd)
+    assert torch.equal(gradsift.densify(method.merge(upload, share, rnd)), share @ gradsift.densify(upload))
+
+
+@given(case=rounds(), seed=st.integers(0, 99))
+@settings(max_examples=60)
+def test_the_sparsifier_treats_one_client_as_it_treats_all_and_ignores_order(
+    case: tuple[torch.Tensor, torch.Tensor, gradsift.Round], seed: int
+) -> None:
+    residual, share, rnd = case
+    method, before = example_sparsifier(), residual.clone()
+    upload = method.upload(residual, rnd)
+    alone = gradsift.stack([method.upload(row, rnd) for row in residual])
+    assert torch.equal(alone.indices, upload.indices)
+    assert torch.equal(alone.values, upload.values)
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(rnd.k))
+    other = upload._replace(indices=upload.indices[:, order], values=upload.values[:, order])
+    merged = method.merge(upload, share, rnd)
+    assert torch.equal(gradsift.densify(method.merge(other, share, rnd)), gradsift.densify(merged))
+    settled = method.settle(residual, upload, merged)
+    assert torch.equal(method.settle(residual, other, merged), settled)
+    assert torch.equal(method.settle(residual[0], method.upload(residual[0], rnd), merged), settled[0])
+    assert torch.equal(residual, before)
+
+
+@given(
+    dim=st.integers(1, 50),
+    ratio=st.floats(0.01, 0.99),
+    falls=st.lists(st.sampled_from([1.0, 0.0, -1.0, None]), max_size=40),
+    late=st.booleans(),
+)
+@settings(max_examples=60)
+def test_the_controller_keeps_the_contract(dim: int, ratio: float, falls: list[float | None], late: bool) -> None:
+    controller = examples()["Decay"](ratio=ratio)
+    state = controller.init(dim=dim, seed=3)
+    waiting: list[gradsift.Observation] = []
+    for number, fall in enumerate(falls, start=1):
+        proposal = controller.propose(state, number)
+        assert controller.propose(state, number) == proposal
+        assert 1 <= proposal.k <= dim
+        seen = gradsift.Observation(proposal=proposal, cost=1.0)
+        waiting.append(seen if fall is None else seen._replace(loss_before=2.0, loss_after=2.0 - fall))
+        if late and number == 1:
+            continue
+        saved = json.dumps(state)
+        after = controller.update(state, waiting.pop(0))
+        assert json.dumps(state) == saved
+        assert json.loads(json.dumps(after)) == after
+        state = after
+    answered = falls[:-1] if late else falls
+    expected = float(dim)
+    for fall in answered:
+        expected = max(1.0, ratio * expected) if fall == 1.0 else expected
+    assert state["k"] == expected
+
+
+def test_the_controller_refuses_bad_options() -> None:
+    decay = examples()["Decay"]
+    for options, named in [({"ratio": 1.0}, "1.0"), ({"ratio": float("nan")}, "nan"), ({"k_min": 0.5}, "0.5")]:
+        with pytest.raises(gradsift.GradsiftError, match=named):
+            decay(**options)
+    with pytest.raises(gradsift.GradsiftError, match=r"\[1, 4\], got 5"):
+        decay(k_min=5).init(dim=4)
+
+
+@given(
+    up=st.lists(st.integers(0, 100), min_size=3, max_size=3),
+    down=st.integers(0, 100),
+    here=st.lists(st.booleans(), min_size=3, max_size=3).filter(any),
+    free=st.integers(0, 1000),
+)
+@settings(max_examples=60)
+def test_the_cost_is_what_it_says(up: list[int], down: int, here: list[bool], free: int) -> None:
+    cost = examples()["MeteredLink"](free=free, price=0.5)
+    assert isinstance(cost, gradsift.CostModel)
+    traffic = gradsift.Traffic.of(dim=100, up=up, down=down, took_part=here)
+    used = [8 * (sent * present + down) for sent, present in zip(up, here, strict=True)]
+    assert cost.round_cost(traffic) == sum(0.5 * max(total - free, 0) for total in used)
+
+
+def test_the_cost_refuses_bad_options() -> None:
+    for options in ({"free": -1.0, "price": 1.0}, {"free": 0.0, "price": float("nan")}):
+        with pytest.raises(gradsift.GradsiftError, match="must be finite and not negative"):
+            examples()["MeteredLink"](**options)
