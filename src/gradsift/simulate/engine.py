@@ -110,7 +110,13 @@ class Engine:
                 f"buffers {', '.join(self.flat.moving)} change in training and are not gradients;"
                 " buffers='average' averages them at every exchange"
             )
+        self.flat.choose_way(*self._trial(settings.batch_size))
         return kept
+
+    def _trial(self, batch_size: int) -> tuple[Tensor, Tensor]:
+        """[n, b, ...] the first samples of the first two clients."""
+        rows = torch.from_numpy(np.stack([start + np.arange(batch_size) for start in self.data.start[:2]]))
+        return self.data.x[rows], self.data.y[rows]
 
     def _initial(self, device: torch.device, dtype: torch.dtype) -> State:
         clients = self.data.num_clients
@@ -160,8 +166,8 @@ class Engine:
         contributed = _contributed(upload, merged)
         residual = self.sparsifier.forget(residual, upload, merged)
 
-        # What it cost, and what the controller learns of it: at once, or of the round before. The probe's own message is
-        # no part of theta(k), which is compared with theta(k'); it may be part of the bill.
+        # What it cost, and what the controller learns of it: at once, or of the round before. The probe's own message
+        # is no part of theta(k), which is compared with theta(k'); it may be part of the bill.
         traffic = self._traffic(present, upload.size, merged.size)
         seen = Observation(proposal, self.cost.round_cost(traffic), used_k=k, used_probe_k=probe_k)
         if probed is not None and probe_k is not None:

@@ -6,6 +6,7 @@ for each client, [n, ...], like weights in a FedAvg period, and averaged whereve
 """
 
 import copy
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from gradsift.errors import GradsiftError
+from gradsift.simulate import shared
 
 Loss = Callable[[Any, Tensor], Tensor]  # (outputs, targets) -> the mean over the batch
 Named = dict[str, Tensor]
@@ -41,6 +43,7 @@ class FlatModel:
         self._constants = {name: p.detach() for name, p in parameters.items() if name not in self.shapes} | buffers
         self.moving: tuple[str, ...] = ()  # buffers that a forward pass in training changes
         self._loops = False
+        self._shared: tuple[nn.Module, shared.Sink] | None = None
 
     def weights(self) -> Tensor:
         """[D] the module's present weights."""
@@ -78,33 +81,82 @@ class FlatModel:
 
         x and y are [n, b, ...]; returns the minibatch losses [n] and the moving buffers [n, ...] after the pass.
         """
-        own = point.dim() == 2
         self._set_mode(self.module, train=True)
+        if self._shared is not None and point.dim() == 1:
+            return self._in_one_pass(total, point, x, y), {}
         if not self._loops:
-            dims = (0 if own else None, 0, 0, 0)
-            step = torch.func.vmap(self._gradient(), in_dims=dims, randomness="different")
             try:
-                gradients, (losses, moved) = step(self._unflatten(point), buffers, x, y)
+                return self._batched(total, point, buffers, x, y)
+            except torch.OutOfMemoryError:
+                raise
             except Exception as problem:
-                # Not every module can be batched over clients. Whether it can at all, the loop below will say.
+                # Not every module can be batched over clients. Whether it can run at all, the loop will say.
                 self._loops = True
                 warnings.warn(
                     f"{type(self.module).__name__} cannot be batched over clients, they run one by one: {problem}",
                     stacklevel=2,
                 )
-            else:
-                for name, span in self._spans.items():
-                    total[:, span].add_(gradients[name].detach().reshape(len(x), -1))
-                return losses.detach(), {name: value.detach() for name, value in moved.items()}
+        return self._one_by_one(total, point, buffers, x, y)
+
+    def _in_one_pass(self, total: Tensor, point: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """One ordinary pass over all samples of clients that share their weights: see ``shared``."""
+        assert self._shared is not None
+        module, sink = self._shared
+        for parameter, span in sink.spans.items():
+            parameter.data = point[span].view(parameter.shape)
+        for part, own in zip(module.modules(), self.module.modules(), strict=True):
+            part.training = own.training
+        sink.total = total
+        outputs = module(x.flatten(0, 1))
+        losses: Tensor = torch.func.vmap(self.loss, randomness="different")(_unflattened(outputs, x.shape[:2]), y)
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+        return losses.detach()
+
+    def _batched(self, total: Tensor, point: Tensor, buffers: Named, x: Tensor, y: Tensor) -> tuple[Tensor, Named]:
+        """All clients by ``torch.func.vmap``: any module that it can batch, each client with its own weights or not."""
+        dims = (0 if point.dim() == 2 else None, 0, 0, 0)
+        step = torch.func.vmap(self._gradient(), in_dims=dims, randomness="different")
+        gradients, (losses, moved) = step(self._unflatten(point), buffers, x, y)
+        for name, span in self._spans.items():
+            total[:, span].add_(gradients[name].detach().reshape(len(x), -1))
+        return losses.detach(), {name: value.detach() for name, value in moved.items()}
+
+    def _one_by_one(self, total: Tensor, point: Tensor, buffers: Named, x: Tensor, y: Tensor) -> tuple[Tensor, Named]:
+        """A loop over the clients: any module at all."""
         values, changed = [], []
         for i in range(len(x)):
-            weights = self._unflatten(point[i] if own else point)
+            weights = self._unflatten(point[i] if point.dim() == 2 else point)
             gradients, (value, moved) = self._gradient()(weights, {n: b[i] for n, b in buffers.items()}, x[i], y[i])
             for name, span in self._spans.items():
                 total[i, span].add_(gradients[name].detach().reshape(-1))
             values.append(value.detach())
             changed.append(moved)
         return torch.stack(values), {name: torch.stack([moved[name].detach() for moved in changed]) for name in buffers}
+
+    def choose_way(self, x: Tensor, y: Tensor) -> None:
+        """Take the one-pass way for shared weights if the module allows it and a trial [n, b, ...] gives the same."""
+        if self.moving or shared.unsupported(self.module) is not None:
+            return
+        module = copy.deepcopy(self.module)
+        named = dict(module.named_parameters())
+        sink = shared.Sink({named[name]: span for name, span in self._spans.items()})
+        shared.attach(module, sink)
+        self._shared = module, sink
+        self._set_mode(self.module, train=True)
+        for part in self.module.modules():
+            if isinstance(part, nn.modules.dropout._DropoutNd):
+                part.training = False  # two ways would draw differently
+        point = self.weights()
+        one, other = (point.new_zeros(len(x), self.dim) for _ in range(2))
+        try:
+            self._in_one_pass(one, point, x, y)
+            self._batched(other, point, {}, x, y)
+        except Exception:
+            self._shared = None  # the general way will say what is wrong, if anything is
+            return
+        tolerance = math.sqrt(torch.finfo(point.dtype).eps) * float(other.abs().max())
+        if not float((one - other).abs().max()) <= tolerance:
+            self._shared = None
 
     def probe_batch(self, x: Tensor, y: Tensor) -> tuple[Any, int]:
         """Try the module and its loss on one minibatch; returns the outputs and the bytes a backward pass keeps.
@@ -166,6 +218,15 @@ def _singles(outputs: Any) -> Any:
     if isinstance(outputs, dict):
         return {key: _singles(value) for key, value in outputs.items()}
     return tuple(_singles(value) for value in outputs)
+
+
+def _unflattened(outputs: Any, lead: torch.Size) -> Any:
+    """[n * b, ...] -> [n, b, ...], in a tensor or in each of several."""
+    if isinstance(outputs, Tensor):
+        return outputs.reshape(*lead, *outputs.shape[1:])
+    if isinstance(outputs, dict):
+        return {key: _unflattened(value, lead) for key, value in outputs.items()}
+    return tuple(_unflattened(value, lead) for value in outputs)
 
 
 def chunks(total: int, size: int) -> Iterator[slice]:

@@ -1,0 +1,142 @@
+"""Gradients of many clients that share their weights, for the price of one plain pass over all their samples.
+
+Clients with equal weights differ in their samples only, so forward and backward through the activations are one
+ordinary batch of n * b samples; only the gradients of the weights are taken client by client, as batched products, and
+added straight to the rows of a total [n, D]. That covers models whose trainable weights all belong to ``nn.Linear`` and
+``nn.Conv2d`` and whose samples do not meet in the forward pass (no BatchNorm); the caller compares one batch with the
+general way before it trusts this one.
+
+Shapes: n clients, b samples each, activations [n * b, ...] with a client's samples next to each other.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+UNFOLD_LIMIT = 32  # inputs times kernel elements up to which unfolded products beat a grouped convolution
+
+
+class Sink:
+    """Where the layers of one backward pass put each client's gradient."""
+
+    def __init__(self, spans: dict[nn.Parameter, slice]) -> None:
+        self.spans = spans
+        self.total: Tensor = torch.empty(0)  # [n, D]
+
+    def rows(self, parameter: nn.Parameter) -> Tensor:
+        """[n, *shape] the total's view of one parameter."""
+        return self.total[:, self.spans[parameter]].view(-1, *parameter.shape)
+
+
+def unsupported(module: nn.Module) -> str | None:
+    """Why a module cannot go this way; None if it may."""
+    owned: set[nn.Parameter] = set()
+    for name, part in module.named_modules():
+        own = [parameter for parameter in part.parameters(recurse=False) if parameter.requires_grad]
+        if not own:
+            continue
+        if type(part) not in (nn.Linear, nn.Conv2d):
+            return f"{name or 'it'} is {type(part).__name__}"
+        if isinstance(part, nn.Conv2d) and (part.padding_mode != "zeros" or isinstance(part.padding, str)):
+            return f"{name} pads by {part.padding_mode!r}, {part.padding!r}"
+        if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks:
+            return f"{name} has hooks"
+        owned.update(own)
+    return None
+
+
+def attach(module: nn.Module, sink: Sink) -> None:
+    """Make the layers of ``module`` put their clients' gradients into ``sink`` when backward passes them."""
+    for part in module.modules():
+        if any(parameter in sink.spans for parameter in part.parameters(recurse=False)):
+            part.forward = _tapped(part, sink)
+
+
+def _tapped(part: nn.Module, sink: Sink) -> Callable[[Tensor], Tensor]:
+    function = _Linear if isinstance(part, nn.Linear) else _Conv2d
+
+    def forward(x: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            return type(part).forward(part, x)  # type: ignore[no-any-return]
+        anchor = torch.zeros((), device=x.device, requires_grad=True)  # so that backward comes here in any case
+        result: Tensor = function.apply(x, anchor, part, sink)  # type: ignore[no-untyped-call]
+        return result
+
+    return forward
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, anchor: Tensor, part: nn.Linear, sink: Sink) -> Tensor:
+        del anchor
+        ctx.part, ctx.sink = part, sink
+        ctx.save_for_backward(x)
+        return functional.linear(x, part.weight, part.bias)
+
+    @staticmethod
+    def backward(ctx: Any, *up: Tensor) -> tuple[Tensor | None, None, None, None]:
+        (g,), (x,), part, sink = up, ctx.saved_tensors, ctx.part, ctx.sink
+        clients = sink.total.shape[0]
+        gs, xs = g.reshape(clients, -1, g.shape[-1]), x.reshape(clients, -1, x.shape[-1])
+        if part.weight in sink.spans:
+            sink.rows(part.weight).baddbmm_(gs.transpose(1, 2), xs)
+        if part.bias is not None and part.bias in sink.spans:
+            sink.rows(part.bias).add_(gs.sum(dim=1))
+        return (g @ part.weight if ctx.needs_input_grad[0] else None), None, None, None
+
+
+class _Conv2d(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, anchor: Tensor, part: nn.Conv2d, sink: Sink) -> Tensor:
+        del anchor
+        ctx.part, ctx.sink = part, sink
+        ctx.save_for_backward(x)
+        return functional.conv2d(x, part.weight, part.bias, part.stride, part.padding, part.dilation, part.groups)
+
+    @staticmethod
+    def backward(ctx: Any, *up: Tensor) -> tuple[Tensor | None, None, None, None]:
+        (g,), (x,), part, sink = up, ctx.saved_tensors, ctx.part, ctx.sink
+        clients = sink.total.shape[0]
+        if part.weight in sink.spans:
+            _add_conv_weight(sink.rows(part.weight), g, x, part)
+        if part.bias is not None and part.bias in sink.spans:
+            sink.rows(part.bias).add_(g.reshape(clients, -1, *g.shape[1:]).sum(dim=(1, 3, 4)))
+        down = None
+        if ctx.needs_input_grad[0]:
+            down = _conv_backward(g, x, part.weight, part, part.groups, (True, False, False))[0]
+        return down, None, None, None
+
+
+def _add_conv_weight(rows: Tensor, g: Tensor, x: Tensor, part: nn.Conv2d) -> None:
+    """Add each client's gradient of a convolution's weight to ``rows`` [n, out, in / groups, h, w]."""
+    clients, each = len(rows), len(g) // len(rows)
+    taps = rows[0, 0].numel()
+    if part.groups == 1 and taps <= UNFOLD_LIMIT:
+        assert not isinstance(part.padding, str)
+        columns = functional.unfold(x, part.kernel_size, part.dilation, part.padding, part.stride)  # [n b, taps, L]
+        products = torch.bmm(g.flatten(2), columns.transpose(1, 2))  # [n b, out, taps]
+        rows.add_(products.view(clients, each, *rows.shape[1:]).sum(dim=1))
+    elif g.is_cuda:
+        # One convolution with the clients as groups: [b, n * channels, ...].
+        gs, xs = (v.view(clients, each, *v.shape[1:]).transpose(0, 1).flatten(1, 2) for v in (g, x))
+        weight = part.weight.expand(clients, *part.weight.shape).flatten(0, 1)
+        rows.add_(_conv_backward(gs, xs, weight, part, clients * part.groups, (False, True, False))[1].view_as(rows))
+    else:
+        for row, own in zip(rows, _slices(clients, each), strict=True):
+            row.add_(_conv_backward(g[own], x[own], part.weight, part, part.groups, (False, True, False))[1])
+
+
+def _slices(clients: int, each: int) -> Iterator[slice]:
+    return (slice(i * each, (i + 1) * each) for i in range(clients))
+
+
+def _conv_backward(
+    g: Tensor, x: Tensor, weight: Tensor, part: nn.Conv2d, groups: int, which: tuple[bool, bool, bool]
+) -> tuple[Tensor, Tensor, Tensor]:
+    result: tuple[Tensor, Tensor, Tensor] = torch.ops.aten.convolution_backward(
+        g, x, weight, None, part.stride, part.padding, part.dilation, False, [0, 0], groups, list(which)
+    )
+    return result
