@@ -8,10 +8,12 @@ import functools
 import hashlib
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gradsift.errors import GradsiftError
 
 _LIMIT = 2**64
+_BLOCK = 4  # numbers that Philox makes of one value of its counter
 
 
 def rng(seed: int, purpose: str, *, client: int = 0, number: int = 0) -> np.random.Generator:
@@ -23,6 +25,18 @@ def rng(seed: int, purpose: str, *, client: int = 0, number: int = 0) -> np.rand
     # The generator counts in the two low words; the two high ones are ours.
     counter = np.array([0, 0, client, number], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+def uniform_rows(seed: int, purpose: str, number: int, clients: range, count: int) -> NDArray[np.float64]:
+    """[n, count] uniform draws in [0, 1) for each of ``clients``, in one call.
+
+    A client's row is the same whoever else is asked for: each owns a stretch of the round's stream, and a generator
+    that counts can start at any of them.
+    """
+    generator = rng(seed, purpose, number=number)
+    blocks = -(-count // _BLOCK)
+    generator.bit_generator.advance(clients.start * blocks)  # type: ignore[attr-defined]
+    return generator.random((len(clients), blocks * _BLOCK))[:, :count]
 
 
 @functools.cache

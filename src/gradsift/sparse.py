@@ -12,6 +12,8 @@ from torch import Tensor
 
 from gradsift.errors import GradsiftError
 
+_SCATTER_ELEMENTS = 2**27  # of the dense rows made at a time on CUDA: half a gigabyte
+
 
 class Sparse(NamedTuple):
     """A set of (index, value) pairs of a vector of ``dim`` elements; leading batch dimensions allowed.
@@ -30,23 +32,27 @@ class Sparse(NamedTuple):
 
 
 def top_k(dense: Tensor, k: int) -> Sparse:
-    """The k elements of each row with the largest absolute values; of equal ones, those with the lowest indices."""
+    """The k elements of each row with the largest absolute values; of equal ones, those with the lowest indices.
+
+    They come in the order of ``rank``, except that all elements (k = D) come as they are.
+    """
     dim = dense.shape[-1]
     if not 1 <= k <= dim:
         raise GradsiftError(f"k must be in [1, {dim}], got {k!r}")
     if k == dim:
         return everything(dense)
     magnitude = dense.abs()
-    top = magnitude.topk(k, dim=-1, sorted=False)
-    threshold = top.values.amin(dim=-1, keepdim=True)
-    indices = top.indices.sort(dim=-1).values
-    # torch.topk breaks ties as it likes: where more elements reach the threshold than fit, choose among them ourselves.
-    crowded = (magnitude >= threshold).sum(dim=-1) > k
-    if bool(crowded.any()):
+    top, indices = magnitude.topk(k, dim=-1)
+    # torch.topk breaks ties as it likes: where more elements reach the threshold than fit, choose among them ourselves,
+    # and put the equal ones among the chosen in order.
+    crowded = (magnitude >= top[..., -1:]).sum(dim=-1) > k
+    swapped = ((top[..., 1:] == top[..., :-1]) & (indices[..., 1:] < indices[..., :-1])).any(dim=-1)
+    if bool((crowded | swapped).any()):
         if dense.dim() == 1:
-            indices = _lowest_of_ties(magnitude, threshold, k)
-        else:
-            indices[crowded] = _lowest_of_ties(magnitude[crowded], threshold[crowded], k)
+            indices = _lowest_of_ties(magnitude, top[..., -1:], k)
+        elif bool(crowded.any()):
+            indices[crowded] = _lowest_of_ties(magnitude[crowded], top[crowded, -1:], k)
+        return rank(Sparse(indices, dense.gather(-1, indices), dim))
     return Sparse(indices, dense.gather(-1, indices), dim)
 
 
@@ -72,10 +78,21 @@ def nothing(dense: Tensor) -> Sparse:
 
 def rank(sparse: Sparse) -> Sparse:
     """The same sets, each row ordered by absolute value, largest first; equal ones by index, lowest first."""
-    by_index = sparse.indices.argsort(dim=-1)
-    indices, values = sparse.indices.gather(-1, by_index), sparse.values.gather(-1, by_index)
+    indices, values, dim = sparse
+    if _is_ranked(sparse):
+        return sparse
+    by_index = indices.argsort(dim=-1)
+    indices, values = indices.gather(-1, by_index), values.gather(-1, by_index)
     by_value = values.abs().argsort(dim=-1, descending=True, stable=True)
-    return Sparse(indices.gather(-1, by_value), values.gather(-1, by_value), sparse.dim)
+    return Sparse(indices.gather(-1, by_value), values.gather(-1, by_value), dim)
+
+
+def _is_ranked(sparse: Sparse) -> bool:
+    """Whether the elements are in the order of ``rank`` already: a look costs far less than a sort."""
+    magnitude, indices = sparse.values.abs(), sparse.indices
+    left, right = magnitude[..., :-1], magnitude[..., 1:]
+    rising = indices[..., :-1] < indices[..., 1:]
+    return bool(((left > right) | ((left == right) & rising)).all())
 
 
 def densify(sparse: Sparse) -> Tensor:
@@ -91,21 +108,26 @@ def weighted_sum(rows: Sparse, share: Tensor) -> Sparse:
     """
     if share.shape != rows.indices.shape[:1]:
         raise GradsiftError(f"share must have shape {list(rows.indices.shape[:1])}, got {list(share.shape)}")
-    flat = rows.indices.reshape(-1)
-    wide = torch.promote_types(rows.values.dtype, torch.float32)  # half precision is for sending, not for summing
-    contributions = (rows.values.to(wide) * share.to(rows.values.device, wide)[:, None]).reshape(-1)
-    total = _accumulate(contributions.new_zeros(rows.dim), flat, contributions)
-    touched = torch.zeros(rows.dim, dtype=torch.bool, device=flat.device)
-    touched[flat] = True
+    touched = torch.zeros(rows.dim, dtype=torch.bool, device=rows.indices.device)
+    touched[rows.indices.reshape(-1)] = True
     indices = touched.nonzero().squeeze(-1)
+    wide = torch.promote_types(rows.values.dtype, torch.float32)  # half precision is for sending, not for summing
+    total = _total(rows._replace(values=rows.values.to(wide)), share.to(rows.values.device, wide))
     return Sparse(indices, total[indices], rows.dim)
 
 
-def _accumulate(total: Tensor, indices: Tensor, values: Tensor) -> Tensor:
-    # Both add in the order given; CUDA's index_add_ would add in any order, and a run would not repeat.
-    if total.is_cuda:
-        return total.index_put_((indices,), values, accumulate=True)
-    return total.index_add_(0, indices, values)
+def _total(rows: Sparse, share: Tensor) -> Tensor:
+    """[D] the weighted sum of the rows, always added in the same order, so that a run repeats bit for bit."""
+    if not rows.values.is_cuda:
+        contributions = rows.values * share[:, None]
+        return contributions.new_zeros(rows.dim).index_add_(0, rows.indices.reshape(-1), contributions.reshape(-1))
+    # CUDA's index_add_ adds in any order, and its index_put_ sorts first: dense rows and one product are quicker.
+    total = rows.values.new_zeros(rows.dim)
+    step = max(1, _SCATTER_ELEMENTS // rows.dim)
+    for first in range(0, len(share), step):
+        part = slice(first, first + step)
+        total += share[part] @ densify(Sparse(rows.indices[part], rows.values[part], rows.dim))
+    return total
 
 
 def restrict(sparse: Sparse, indices: Tensor) -> Sparse:

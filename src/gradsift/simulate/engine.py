@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gradsift import check
 from gradsift.control import Controller, Observation, round_k, round_probe_k
 from gradsift.control.estimate import estimated_sign
 from gradsift.cost import CostModel, Traffic
@@ -20,7 +21,7 @@ from gradsift.errors import GradsiftError, RunError
 from gradsift.pairing import check_pair
 from gradsift.round import Round
 from gradsift.simulate.flat import FlatModel, Loss, Named, chunks
-from gradsift.simulate.sampling import Ints, minibatch, participants, probe_sample
+from gradsift.simulate.sampling import Ints, minibatches, participants, probe_samples
 from gradsift.simulate.schedule import Schedule
 from gradsift.simulate.settings import Settings
 from gradsift.sparse import Sparse, difference
@@ -85,7 +86,8 @@ class Engine:
         self.sparsifier, self.controller, self.cost, self.lr = sparsifier, controller, cost, lr
         self.data = data.to(device, dtype)
         self.flat = FlatModel(model, loss, device, dtype)
-        kept = self._try_model(settings)
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
+            kept = self._try_model(settings)
         if settings.clients_per_chunk is None:
             each = kept + self.flat.dim * torch.empty((), dtype=dtype).element_size()
             settings = replace(settings, clients_per_chunk=int(max(1, min(data.num_clients, CHUNK_BYTES // each))))
@@ -104,7 +106,7 @@ class Engine:
         )
         if is_logits and takes_classes and self.data.classes > outputs.shape[1]:
             raise GradsiftError(f"label {self.data.classes - 1} is outside the model's {outputs.shape[1]} classes")
-        self._has_accuracy = is_logits and len(self.data.test_y) > 0
+        self._has_accuracy = is_logits and outputs.shape[1] > 1 and len(self.data.test_y) > 0
         if self.flat.moving and settings.buffers == "refuse":
             raise GradsiftError(
                 f"buffers {', '.join(self.flat.moving)} change in training and are not gradients;"
@@ -135,7 +137,7 @@ class Engine:
         )
 
     def step(self) -> Record:
-        """One round of Fig. 3; returns its record. Nothing of the state changes if the round cannot be completed."""
+        """One round of Fig. 3; returns its record. After an error in it the state is void: go back to a checkpoint."""
         state, settings = self.state, self.settings
         number, seed = state.number + 1, settings.seed
         proposal = self.controller.propose(state.control, number)
@@ -144,14 +146,15 @@ class Engine:
         rnd = Round(number, k, seed, state.offset)
         rnd.validate(self.flat.dim)
         first = number - (number - 1) % self.sparsifier.period(self.flat.dim, k)  # of a FedAvg period
-        lr = self.lr(first)
+        lr = float(self.lr(first))
+        check.finite_number(f"lr of round {first}", lr, low=0.0)
         present = participants(self.data.num_clients, settings.clients_per_round, seed, first)
         everyone = len(present) == self.data.num_clients
         share = self._share if everyone else self._share[present] / self._share[present].sum()
 
         # (A): gradients, residuals.
         rows = torch.from_numpy(self._minibatches(present, number)).to(state.weights.device)
-        residual = state.residual.clone() if everyone else state.residual[present]
+        residual = state.residual if everyone else state.residual[present]
         point = self.sparsifier.point(state.weights, residual, lr)
         losses, local = self._add_gradients(residual, point, present, rows, number)
         self._check_finite(losses, residual, present, number)
@@ -162,6 +165,8 @@ class Engine:
         probed = None if probe_k is None else self.sparsifier.preview(upload, share, rnd, probe_k)
         change = None if probed is None else difference(probed, merged)
         after = _stepped(state.weights, merged, lr)
+        if not bool(torch.isfinite(after).all()):
+            raise RunError(f"round {number}: the step leads to weights that are not finite; try a smaller step size")
         probe = None if change is None else _stepped(after, change, lr)
         contributed = _contributed(upload, merged)
         residual = self.sparsifier.forget(residual, upload, merged)
@@ -251,16 +256,15 @@ class Engine:
 
     def _minibatches(self, present: Ints, number: int) -> Ints:
         """[n, b] rows of the data."""
-        batch, seed = self.settings.batch_size, self.settings.seed
-        size = self.data.size
-        return np.stack([self._start[i] + minibatch(int(size[i]), batch, seed, int(i), number) for i in present])
+        drawn = minibatches(self.data.size, self.settings.batch_size, self.settings.seed, number)
+        return (self._start[:, None] + drawn)[present]
 
     def _add_gradients(
         self, residual: Tensor, point: Tensor, present: Ints, rows: Tensor, number: int
     ) -> tuple[Tensor, Named]:
         losses, moved = [], []
         assert self.settings.clients_per_chunk is not None
-        with torch.random.fork_rng(devices=[residual.device] if residual.is_cuda else []):
+        with torch.random.fork_rng(devices=[residual.device] if residual.is_cuda else []), torch.enable_grad():
             for part in chunks(len(present), self.settings.clients_per_chunk):
                 torch.manual_seed(_dropout_seed(self.settings.seed, number, int(present[part.start])))
                 buffers = {name: value[present[part]] for name, value in self.state.local_buffers.items()}
@@ -319,7 +323,7 @@ class Engine:
     def _with_losses(self, answered: Pending, buffers: Named, rows: Tensor, present: Ints, number: int) -> Observation:
         """(C): the three losses on one sample (or a few) of each client's minibatch of this round, averaged."""
         batch, samples, seed = self.settings.batch_size, self.settings.probe_samples, self.settings.seed
-        picks = np.stack([probe_sample(batch, samples, seed, int(i), number) for i in present])
+        picks = probe_samples(self.data.num_clients, batch, samples, seed, number)[present]
         chosen = rows.gather(1, torch.from_numpy(picks).to(rows.device)).reshape(-1)
         x, y = self.data.x[chosen], self.data.y[chosen]
 

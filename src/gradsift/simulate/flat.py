@@ -27,6 +27,10 @@ class FlatModel:
     def __init__(self, module: nn.Module, loss: Loss, device: torch.device, dtype: torch.dtype) -> None:
         self.module = copy.deepcopy(module).to(device=device, dtype=dtype)
         self.loss = copy.deepcopy(loss).to(device=device, dtype=dtype) if isinstance(loss, nn.Module) else loss
+        parts = dict(loss.named_parameters()) if isinstance(loss, nn.Module) else {}
+        learned = [name for name, part in parts.items() if part.requires_grad]
+        if learned:
+            raise GradsiftError(f"the loss has trainable parameters ({', '.join(learned)}): put them in the model")
         if not self.module.training:
             self.module.train()
         self._training = {name: part.training for name, part in self.module.named_modules()}
@@ -68,7 +72,7 @@ class FlatModel:
         """The module's outputs in evaluation mode: no dropout, running statistics as given."""
         self._set_mode(self.module, train=False)
         with torch.no_grad():
-            return self._call(self._unflatten(weights), buffers, x)
+            return self._call(self._unflatten(weights), {name: value.clone() for name, value in buffers.items()}, x)
 
     def sample_losses(self, outputs: Any, y: Tensor) -> Tensor:
         """[s] the loss of each sample by itself."""
@@ -92,6 +96,7 @@ class FlatModel:
             except Exception as problem:
                 # Not every module can be batched over clients. Whether it can run at all, the loop will say.
                 self._loops = True
+                torch.manual_seed(torch.initial_seed())  # the failed try has drawn; a resumed run may try again
                 warnings.warn(
                     f"{type(self.module).__name__} cannot be batched over clients, they run one by one: {problem}",
                     stacklevel=2,
@@ -175,7 +180,8 @@ class FlatModel:
         shape = list(x.shape)
         try:
             with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-                outputs = trial(x)
+                trial(x)
+            outputs = trial(x)  # without the hooks, under which autograd does not see tensors changed in place
         except Exception as problem:
             raise GradsiftError(f"the model's forward pass failed on a batch of shape {shape}: {problem}") from problem
         try:
@@ -183,8 +189,14 @@ class FlatModel:
         except Exception as problem:
             raise GradsiftError(f"the loss failed on the model's outputs for a batch {shape}: {problem}") from problem
         if not isinstance(value, Tensor) or value.dim() != 0:
-            shape = list(value.shape) if isinstance(value, Tensor) else value
-            raise GradsiftError(f"the loss must be one number, the mean over the batch, got {shape!r}")
+            got = list(value.shape) if isinstance(value, Tensor) else value
+            raise GradsiftError(f"the loss must be one number, the mean over the batch, got {got!r}")
+        if not value.requires_grad:
+            raise GradsiftError("the loss does not depend on the model's trainable weights")
+        try:
+            value.backward()  # type: ignore[no-untyped-call]
+        except Exception as problem:
+            raise GradsiftError(f"the backward pass failed on a batch of shape {shape}: {problem}") from problem
         after = dict(trial.named_buffers())
         self.moving = tuple(n for n, b in self.module.named_buffers() if not torch.equal(b, after[n]))
         return outputs, kept
@@ -197,7 +209,10 @@ class FlatModel:
         return self.loss(self._call(weights, moved, x), y), moved
 
     def _call(self, weights: Named, buffers: Named, x: Tensor) -> Any:
-        return torch.func.functional_call(self.module, {**self._constants, **weights, **buffers}, (x,))
+        state = {**self._constants, **weights, **buffers}
+        outputs = torch.func.functional_call(self.module, state, (x,))
+        buffers.update({name: state[name] for name in buffers})  # what the module assigned anew instead of in place
+        return outputs
 
     def _unflatten(self, flat: Tensor) -> Named:
         lead = flat.shape[:-1]

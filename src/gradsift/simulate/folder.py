@@ -33,11 +33,11 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, config: dict[str, Any], state: State) -> "RunFolder":
         """A new folder, refused where something is already."""
-        if path.exists():
+        if os.path.lexists(path):
             raise GradsiftError(f"{path} exists already: resume it, or choose another folder")
         config = {**config, "run": uuid4().hex}
         building = path.with_name(f".{path.name}.{config['run'][:8]}")
-        new_parents = [parent for parent in path.parents if not parent.exists()]
+        new_parents = [parent for parent in path.parents if not os.path.lexists(parent)]
         lock = None
         try:
             _remove_stale(path)

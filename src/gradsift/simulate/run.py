@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -116,7 +117,7 @@ def simulate(
     )
     config = describe(engine, model, loss, data, stop)
     if not resume:
-        if out is not None and Path(out).exists():
+        if out is not None and os.path.lexists(out):
             raise GradsiftError(f"{out} exists already: resume it, or choose another folder")
         config["start"] = _start(engine, stop)
     folder = None if out is None else _folder(Path(out), config, extra_config or {}, engine, resume)
@@ -169,7 +170,8 @@ def _rounds(
             record = engine.step()
             number = record["round"]
             stopped = stop.due(number, record["cost"])
-            if stopped is not None or number % engine.settings.eval_every == 0:
+            # Also the first: whoever reads the records infers the columns' types from the first lines.
+            if stopped is not None or number == 1 or number % engine.settings.eval_every == 0:
                 record["global_loss"], record["accuracy"] = _evaluated(engine)
                 stopped = stop.reached(record["global_loss"], record["accuracy"]) or stopped
             records.append(record)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gradsift.check import finite_number, integer
+from gradsift.errors import GradsiftError
 
 Schedule = Callable[[int], float]  # round number, from 1 -> step size
 
@@ -17,7 +18,9 @@ class Constant:
 
     def __post_init__(self) -> None:
         """Refuse a step size that is not positive and finite."""
-        finite_number("lr", self.lr, low=math.ulp(0.0))
+        finite_number("lr", self.lr)
+        if self.lr <= 0:
+            raise GradsiftError(f"lr must be positive, got {self.lr!r}")
 
     def __call__(self, number: int) -> float:
         """The step size of a round."""
@@ -35,7 +38,7 @@ class StepDecay(Constant):
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         super().__post_init__()
-        finite_number("factor", self.factor, low=0.0)
+        finite_number("factor", self.factor, low=0.0, high=1.0)
         integer("every", self.every, 1)
 
     def __call__(self, number: int) -> float:

@@ -1,11 +1,23 @@
 """What a run is, apart from its model, data, sparsifier, controller and cost."""
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from gradsift import check
 from gradsift.errors import GradsiftError
+
+COUNTS = (
+    "batch_size",
+    "seed",
+    "clients_per_round",
+    "delay",
+    "probe_samples",
+    "eval_every",
+    "eval_batch",
+    "clients_per_chunk",
+)
 
 
 @dataclass(frozen=True)
@@ -20,7 +32,7 @@ class Settings:
     charge_probe: bool = False  # whether the probe's message counts in the cost; it is recorded always
     dense_fallback: bool = False  # charge a message as dense where that is smaller than index-value pairs
     buffers: Literal["refuse", "average"] = "refuse"  # what to do with buffers that change in training (BatchNorm)
-    eval_every: int = 10  # rounds from one evaluation to the next
+    eval_every: int = 10  # rounds from one evaluation to the next; the first and the last round have one too
     eval_batch: int = 1024
     clients_per_chunk: int | None = None  # clients whose gradients are computed together; None: as many as fit
 
@@ -35,6 +47,9 @@ class Settings:
         for name in ("clients_per_round", "clients_per_chunk"):
             if getattr(self, name) is not None:
                 check.integer(name, getattr(self, name), 1)
+        for name in COUNTS:
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, operator.index(getattr(self, name)))  # numpy's overflow and are not JSON
         for name in ("charge_probe", "dense_fallback"):
             if not isinstance(getattr(self, name), bool):
                 raise GradsiftError(f"{name} must be True or False, got {getattr(self, name)!r}")

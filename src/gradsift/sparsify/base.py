@@ -77,7 +77,7 @@ class Sparsifier(ABC):
             raise GradsiftError(
                 f"residual {list(residual.shape)} and upload {list(upload.indices.shape)} are not of the same clients"
             )
-        return self.forget(residual, upload, merged)
+        return self.forget(residual.clone(memory_format=torch.contiguous_format), upload, merged)
 
     @abstractmethod
     def choose(self, residual: Tensor, rnd: Round) -> Sparse:
@@ -94,11 +94,11 @@ class Sparsifier(ABC):
         return self.combine(prefix, share, rnd._replace(k=probe_k))
 
     def forget(self, residual: Tensor, upload: Sparse, merged: Sparse) -> Tensor:
-        """``settle`` without the checks."""
+        """``settle`` without the checks, in place: ``residual`` itself is changed and returned."""
         kept = torch.zeros(upload.dim, dtype=torch.bool, device=residual.device)
         kept[merged.indices] = True
         gone = upload.values.to(residual) * kept[upload.indices]
-        return residual.scatter_add(-1, upload.indices, -gone)
+        return residual.scatter_add_(-1, upload.indices, -gone)
 
     def _checked(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
         check.sparse("upload", uploads, rows=True)

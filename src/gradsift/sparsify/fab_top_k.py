@@ -25,16 +25,18 @@ class FabTopK(Sparsifier):
 
     def combine(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
         """J by fair selection; b_j over everyone who sent j, whatever its rank there."""
-        return restrict(weighted_sum(uploads, share), fair_selection(uploads, rnd.k))
+        total = weighted_sum(uploads, share)
+        return total if total.size <= rnd.k else restrict(total, fair_selection(uploads, rnd.k))
 
 
 def fair_selection(uploads: Sparse, k: int) -> Tensor:
     """J: the k coordinates that come first by (best rank over clients, largest |a_ij| at that rank, lowest index)."""
     ranked = rank(uploads)
-    flat, magnitude = ranked.indices.reshape(-1), ranked.values.abs().reshape(-1)
     levels = ranked.size
-    ranks = torch.arange(levels, device=flat.device).expand_as(ranked.indices).reshape(-1)
-    best = ranks.new_full((uploads.dim,), levels).scatter_reduce(0, flat, ranks, "amin")
+    ranks = torch.arange(levels, device=ranked.indices.device).expand_as(ranked.indices)
+    best = ranks.new_full((uploads.dim,), levels).scatter_reduce(
+        0, ranked.indices.reshape(-1), ranks.reshape(-1), "amin"
+    )
 
     # union[r]: how many coordinates have a best rank of at most r, which is |union of the clients' top r+1|.
     union = torch.bincount(best, minlength=levels + 1)[:levels].cumsum(0)
@@ -45,8 +47,8 @@ def fair_selection(uploads: Sparse, k: int) -> Tensor:
         return chosen
 
     # The fill: of the coordinates first reached at rank kappa (the paper's kappa + 1), those largest there.
-    at_kappa = (ranks == kappa) & (best[flat] == kappa)
-    largest = magnitude.new_zeros(uploads.dim).scatter_reduce(0, flat[at_kappa], magnitude[at_kappa], "amax")
+    level, magnitude = ranked.indices[:, kappa], ranked.values[:, kappa].abs()
+    largest = magnitude.new_zeros(uploads.dim).scatter_reduce(0, level, magnitude, "amax")
     candidates = (best == kappa).nonzero().squeeze(-1)
     fill = rank(Sparse(candidates, largest[candidates], uploads.dim)).indices[:room]
     return torch.cat([chosen, fill])
