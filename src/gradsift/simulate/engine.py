@@ -27,7 +27,7 @@ from gradsift.simulate.settings import Settings
 from gradsift.sparse import Sparse, difference
 from gradsift.sparsify.base import Sparsifier
 
-CHUNK_BYTES = 2**30  # activations and gradients of the clients computed together
+CHUNK_BYTES = {"cpu": 2**30, "cuda": 2**34}  # activations and gradients of the clients computed together
 Record = dict[str, Any]  # one round, as it is written down
 
 
@@ -90,7 +90,9 @@ class Engine:
             kept = self._try_model(settings)
         if settings.clients_per_chunk is None:
             each = kept + self.flat.dim * torch.empty((), dtype=dtype).element_size()
-            settings = replace(settings, clients_per_chunk=int(max(1, min(data.num_clients, CHUNK_BYTES // each))))
+            settings = replace(
+                settings, clients_per_chunk=int(max(1, min(data.num_clients, CHUNK_BYTES[device.type] // each)))
+            )
         self.settings = settings
         self._share = torch.from_numpy(data.share)
         self._start = data.start

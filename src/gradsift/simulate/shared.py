@@ -114,10 +114,8 @@ def _add_conv_weight(rows: Tensor, g: Tensor, x: Tensor, part: nn.Conv2d) -> Non
     """Add each client's gradient of a convolution's weight to ``rows`` [n, out, in / groups, h, w]."""
     clients, each = len(rows), len(g) // len(rows)
     taps = rows[0, 0].numel()
-    if part.groups == 1 and taps <= UNFOLD_LIMIT:
-        assert not isinstance(part.padding, str)
-        columns = functional.unfold(x, part.kernel_size, part.dilation, part.padding, part.stride)  # [n b, taps, L]
-        products = torch.bmm(g.flatten(2), columns.transpose(1, 2))  # [n b, out, taps]
+    if part.groups == 1 and part.dilation == (1, 1) and taps <= UNFOLD_LIMIT:
+        products = torch.bmm(g.flatten(2), _windows(x, part))  # [n b, out, taps]
         rows.add_(products.view(clients, each, *rows.shape[1:]).sum(dim=1))
     elif g.is_cuda:
         # One convolution with the clients as groups: [b, n * channels, ...].
@@ -127,6 +125,16 @@ def _add_conv_weight(rows: Tensor, g: Tensor, x: Tensor, part: nn.Conv2d) -> Non
     else:
         for row, own in zip(rows, _slices(clients, each), strict=True):
             row.add_(_conv_backward(g[own], x[own], part.weight, part, part.groups, (False, True, False))[1])
+
+
+def _windows(x: Tensor, part: nn.Conv2d) -> Tensor:
+    """[n b, L, taps] what each output of a convolution looked at; ``functional.unfold`` is slow on CUDA."""
+    assert not isinstance(part.padding, str)
+    up, left = part.padding
+    tall, wide = part.kernel_size
+    padded = functional.pad(x, (left, left, up, up))
+    views = padded.unfold(2, tall, part.stride[0]).unfold(3, wide, part.stride[1])  # [n b, in, rows, columns, h, w]
+    return views.permute(0, 2, 3, 1, 4, 5).reshape(len(x), -1, x.shape[1] * tall * wide)
 
 
 def _slices(clients: int, each: int) -> Iterator[slice]:

@@ -1,0 +1,174 @@
+"""One adaptive round of the simulator against one plain forward and backward pass over the same samples.
+
+    python benchmarks/round.py                     20 clients on the CPU: also against the plain loop over the clients
+    python benchmarks/round.py --device cuda --clients 156
+
+Everything is measured in one process, interleaved, on the same model; the table gives medians and ratios. The
+controller below proposes a given k with a probe at k/2 and learns like any other, so every part of an adaptive round
+is there: gradients, residuals, top-k, fair merge, probe, settle, three losses, metrics.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import gradsift
+from gradsift.control import Controller, Observation, Proposal
+from gradsift.models.paper_cnn import paper_cnn
+from gradsift.simulate.engine import Engine
+from gradsift.simulate.schedule import Constant
+from gradsift.simulate.settings import Settings
+
+
+class Pinned(Controller[dict[str, float]]):
+    """k as told, with a probe at k/2, every round."""
+
+    name = "pinned"
+    probes = True
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+
+    def start(self, dim: int, seed: int) -> dict[str, float]:
+        del dim, seed
+        return {"seen": 0}
+
+    def propose(self, state: dict[str, float], number: int) -> Proposal:
+        del state
+        return Proposal(number, float(self.k), max(1.0, self.k / 2))
+
+    def learn(self, state: dict[str, float], seen: Observation) -> dict[str, float]:
+        del seen
+        return {"seen": state["seen"] + 1}
+
+
+def plain_cnn(seed: int = 0) -> nn.Module:
+    """The paper's CNN without local response normalisation: what peers' benchmarks run."""
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        *(nn.Conv2d(1, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(32, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(1568, 256), nn.ReLU(), nn.Linear(256, 62)),
+    )
+
+
+def random_data(clients: int, each: int = 200) -> gradsift.FederatedData:
+    """FEMNIST's shape, random pixels: what is in them does not change the time."""
+    source = np.random.default_rng(0)
+    x = source.random((clients * each, 1, 28, 28), dtype=np.float32)
+    y = source.integers(0, 62, clients * each)
+    return gradsift.FederatedData.from_arrays(x, y, np.repeat(np.arange(clients), each), name="random")
+
+
+def timed(work: Callable[[], Any], cuda: bool) -> float:
+    if cuda:
+        torch.cuda.synchronize()
+    begin = time.perf_counter()
+    work()
+    if cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--clients", type=int, default=20)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--model", choices=("plain-cnn", "paper-cnn"), default="plain-cnn")
+    parser.add_argument("--k", type=int, nargs="*", default=None)
+    parser.add_argument("--profile", type=Path, help="write a table of CUDA/CPU operators of one round here")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    device, cuda = torch.device(given.device), given.device.startswith("cuda")
+    model = plain_cnn() if given.model == "plain-cnn" else paper_cnn(62, 1, 28)
+    loss = nn.functional.cross_entropy
+    data = random_data(given.clients)
+    dim = sum(p.numel() for p in model.parameters())
+    ks = given.k or [1000, 10_000, dim // 2, dim]
+
+    baseline = plain_cnn() if given.model == "plain-cnn" else paper_cnn(62, 1, 28)
+    baseline.to(device)
+    xs = data.x.view(given.clients, -1, 1, 28, 28)[:, : given.batch].to(device)
+    ys = data.y.view(given.clients, -1)[:, : given.batch].to(device)
+    all_x, all_y = xs.flatten(0, 1).contiguous(), ys.flatten().contiguous()
+
+    def batched() -> None:
+        baseline.zero_grad(set_to_none=True)
+        loss(baseline(all_x), all_y).backward()
+
+    def loop() -> None:
+        total = None
+        for x, y in zip(xs, ys, strict=True):
+            baseline.zero_grad(set_to_none=True)
+            loss(baseline(x), y).backward()
+            gradient = torch.cat([p.grad.reshape(-1) for p in baseline.parameters() if p.grad is not None])
+            total = gradient if total is None else total + gradient
+
+    works: dict[str, Callable[[], Any]] = {"plain batched pass": batched, "plain loop over clients": loop}
+    engines = {}
+    cost, lr = gradsift.NormalizedTime(comm_time=10), Constant(0.01)
+    for k in ks:
+        engine = Engine(
+            model, loss, data, gradsift.sparsifier("fab-top-k"), Pinned(k), cost, lr,
+            Settings(batch_size=given.batch), device=device, dtype=torch.float32,
+        )  # fmt: skip
+        engines[k] = engine
+        works[f"round, k = {k}"] = engine.step
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for name, work in works.items():
+        for _ in range(3):
+            timed(work, cuda)
+        del name
+    for _ in range(given.rounds):
+        for name, work in works.items():
+            times[name].append(timed(work, cuda))
+    median = {name: statistics.median(values) for name, values in times.items()}
+    peaks = {}
+    if cuda:
+        for name, work in works.items():
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            timed(work, cuda)
+            peaks[name] = (torch.cuda.max_memory_allocated() - before) / 2**20
+    where = (
+        torch.cuda.get_device_name()
+        if cuda
+        else f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"
+    )
+    print(
+        f"{where}; torch {torch.__version__}; {given.model}, D = {dim}, {given.clients} clients x {given.batch} samples"
+    )
+    print(f"{'':28} {'median ms':>10} {'min':>9} {'x batched':>10} {'x loop':>8} {'peak MiB':>9}")
+    for name in works:
+        ratio, per_loop = (median[name] / median[base] for base in ("plain batched pass", "plain loop over clients"))
+        print(
+            f"{name:28} {1e3 * median[name]:10.2f} {1e3 * min(times[name]):9.2f} {ratio:10.2f} {per_loop:8.2f}"
+            f" {peaks.get(name, float('nan')):9.0f}"
+        )
+    if given.json:
+        given.json.write_text(json.dumps({"where": where, "dim": dim, "times": times, "peaks": peaks}, indent=1))
+    if given.profile:
+        activities = [torch.profiler.ProfilerActivity.CPU] + ([torch.profiler.ProfilerActivity.CUDA] if cuda else [])
+        text = []
+        for k, engine in engines.items():
+            with torch.profiler.profile(activities=activities) as profile:
+                for _ in range(3):
+                    engine.step()
+            key = "self_cuda_time_total" if cuda else "self_cpu_time_total"
+            text.append(f"k = {k}\n{profile.key_averages().table(sort_by=key, row_limit=25, max_name_column_width=70)}")
+        given.profile.write_text("\n".join(text))
+
+
+if __name__ == "__main__":
+    main()
