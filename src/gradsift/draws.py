@@ -33,6 +33,8 @@ def uniform_rows(seed: int, purpose: str, number: int, clients: range, count: in
     A client's row is the same whoever else is asked for: each owns a stretch of the round's stream, and a generator
     that counts can start at any of them.
     """
+    if clients.step != 1 or clients.start < 0:
+        raise GradsiftError(f"clients must be consecutive and not negative, got {clients!r}")
     generator = rng(seed, purpose, number=number)
     blocks = -(-count // _BLOCK)
     generator.bit_generator.advance(clients.start * blocks)  # type: ignore[attr-defined]

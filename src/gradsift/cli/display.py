@@ -43,12 +43,14 @@ class Display:
 
     def line(self, record: dict[str, Any]) -> str:
         """The state of the run in one line."""
-        parts = [f"{self.name}  round {record['round']}/{self.rounds}"]
+        budget = self.cost_budget
+        of_rounds, of_cost = (f"/{self.rounds}", "") if budget is None else ("", f"/{budget:g}")
+        parts = [f"{self.name}  round {record['round']}{of_rounds}"]
         if self._loss is not None:
             parts.append(f"loss {self._loss:.4f}")
         if self._accuracy is not None:
             parts.append(f"accuracy {self._accuracy:.3f}")
-        parts += [f"k {record['k']:.0f}", f"cost {record['cost']:.1f}", f"sent {size(self._sent)}"]
+        parts += [f"k {record['k']:.0f}", f"cost {record['cost']:.1f}{of_cost}", f"sent {size(self._sent)}"]
         parts.append(f"{clock(self._remaining(record))} left")
         return "  ".join(parts)
 

@@ -1,8 +1,9 @@
 """Algorithm 3: Algorithm 2 in instances whose search interval, and so whose step, shrinks where that must pay.
 
-Two places where the printed algorithm cannot be followed to the letter, both argued in docs/deviations.md: m_0 starts
-at 0 (with 1, as printed, delta_1 divides by zero), and the window (lines 6 and 7) skips the rounds whose sign is
-unavailable, not those in which the projection alone held k in place, unless ``literal_window`` is set.
+Three places where the printed algorithm cannot be followed to the letter, all argued in docs/deviations.md: m_0 starts
+at 0 (with 1, as printed, delta_1 divides by zero); the window (lines 6 and 7) skips the rounds whose sign is
+unavailable, not those in which the projection alone held k in place, unless ``literal_window`` is set; and no instance
+starts on a single point, which it could never leave.
 """
 
 import math

@@ -24,7 +24,7 @@ def sources() -> list[str]:
     return sorted(_NAMED)
 
 
-def load(source: str | os.PathLike[str], **options: Any) -> FederatedData:
+def load(source: str | os.PathLike[str], /, **options: Any) -> FederatedData:
     """``load("digits", clients=50)``, ``load("mine.npz")``, ``load("leaf/data/femnist/data", shape=(1, 28, 28))``.
 
     The options are those of the function behind the name or path: ``digits``, ``femnist``, ``cifar10``, ``load_npz``,

@@ -38,6 +38,7 @@ def read_arrays(path: Path, names: Collection[str] = ARRAYS) -> dict[str, Array]
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise GradsiftError(f"{path} is one array, not an .npz of several")
             with archive:
+                _check_directory(archive)
                 arrays = {name: archive[name] for name in names if name in archive.files}
     except FileNotFoundError:
         raise GradsiftError(f"there is no file {path}") from None
@@ -51,6 +52,14 @@ def read_arrays(path: Path, names: Collection[str] = ARRAYS) -> dict[str, Array]
         if not isinstance(values, np.ndarray):
             raise GradsiftError(f"{name!r} in {path} is not an array")
     return arrays
+
+
+def _check_directory(archive: Any) -> None:
+    """A damaged directory must not make an optional array (``split``) just seem absent."""
+    for member in archive.zip.infolist():
+        if member.comment:  # numpy writes none: it is the entry of the next array, swallowed by a wrong length
+            raise ValueError(f"the entry of {member.filename} is damaged")
+        archive.zip.open(member).close()  # compares the name here with the one beside the data
 
 
 def load_npz(
@@ -203,12 +212,12 @@ def _scalar(values: Array, what: str, name: str) -> int:
 
 def _first(owner: Array, clients: int, name: str) -> NDArray[np.intp]:
     """The rows of the ``clients`` lowest ids, and the test rows that are nobody's."""
-    nobody = owner == NOBODY if owner.dtype.kind == "i" else np.zeros(len(owner), dtype=bool)
-    ids = np.unique(owner[~nobody])
+    ids = np.unique(owner)
+    ids = ids[ids != NOBODY] if owner.dtype.kind == "i" else ids
     check.integer("clients", clients, 1)
     if clients > len(ids):
         raise GradsiftError(f"{name!r} has {len(ids)} clients, cannot take {clients!r} of them")
-    return np.flatnonzero(nobody | (owner <= ids[clients - 1]))
+    return np.flatnonzero(owner <= ids[clients - 1])  # nobody, -1, is below every id
 
 
 def _names(arrays: Mapping[str, Array], owner: Array, name: str) -> list[str]:

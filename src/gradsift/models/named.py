@@ -21,7 +21,7 @@ def models() -> list[str]:
     return sorted(_NAMED)
 
 
-def model(name: str, data: FederatedData, *, seed: int = 0, **options: Any) -> nn.Module:
+def model(name: str, data: FederatedData, /, *, seed: int = 0, **options: Any) -> nn.Module:
     """A fresh model for this data: ``model("paper-cnn", load("femnist"))``.
 
     Sizes come from the data, and an option of the same name replaces them: ``classes=1`` for targets that are not
@@ -40,7 +40,8 @@ def model(name: str, data: FederatedData, *, seed: int = 0, **options: Any) -> n
     if name == "mlp":
         sizes["inputs"] = math.prod(shape)
     elif len(shape) != 3:
-        raise GradsiftError(f"model {name!r} takes images [n, channels, H, W], x of {data.name!r} is [n, {shape}]")
+        sides = ", ".join(map(str, shape))
+        raise GradsiftError(f"model {name!r} takes images [n, channels, H, W], x of {data.name!r} is [n, {sides}]")
     else:
         sizes |= {"channels": shape[0], "image_size": (shape[1], shape[2])}
     return function(**{**sizes, **options}, seed=seed)

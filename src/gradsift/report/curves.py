@@ -98,7 +98,7 @@ def thinned(given: Curve, points: int = POINTS) -> Curve:
     return Curve(grid, np.interp(grid, *given))
 
 
-def over_rounds(values: Sequence[Floats], points: int = POINTS) -> tuple[Band, int] | None:
+def over_rounds(values: Sequence[Floats], points: int = 600) -> tuple[Band, int] | None:
     """Values of each round of each seed, as a band, and how many rounds make one point of it.
 
     A long run is cut into stretches of equally many rounds (the last may be shorter): the mean is that of the stretch,

@@ -27,9 +27,9 @@ class Method:
     config: Flat  # what its runs have in common
 
     @property
-    def has_interval(self) -> bool:
-        """Whether the search interval of its controller is in the records."""
-        return any((run.low < run.high).any() for run in self.runs)
+    def dense(self) -> bool:
+        """Whether its messages are whole or empty in every run, so that its k is not how many elements are sent."""
+        return all(run.dense for run in self.runs)
 
 
 def flatten(value: Any, path: str = "") -> Flat:
@@ -109,20 +109,24 @@ def _common(configs: list[Flat]) -> Flat:
 
 
 def _labels(methods: list[Method]) -> list[str]:
+    """Names; where they do not suffice, the cost model, then whatever else differs, and at last a number."""
     labels = [_name(method) for method in methods]
-    costs = {json.dumps(_section(method, "cost"), sort_keys=True) for method in methods}
-    if len(costs) > 1:
+    if len({json.dumps(method.runs[0].config.get("cost"), sort_keys=True) for method in methods}) > 1:
         labels = [f"{label}, {_cost(method)}" for label, method in zip(labels, methods, strict=True)]
-    for label in {label for label in labels if labels.count(label) > 1}:
+    for label in dict.fromkeys(labels):
         same = [i for i, other in enumerate(labels) if other == label]
         paths = _telling(differing([methods[i].config for i in same]))
-        for place, i in enumerate(same, start=1):
+        for i in same:
             config = methods[i].config
             said = [f"{path.rpartition('.')[2]} {shortened(config[path], 24)}" for path in paths if path in config]
             labels[i] = ", ".join([label, *said])
-            methods_like_it = [j for j in same[: place - 1] if labels[j] == labels[i]]
-            if methods_like_it:
-                labels[i] += f" ({place})"
+    taken: set[str] = set()
+    for i, label in enumerate(labels):
+        count = 1
+        while labels[i] in taken:
+            count += 1
+            labels[i] = f"{label} ({count})"
+        taken.add(labels[i])
     return labels
 
 
@@ -136,7 +140,7 @@ def _telling(paths: list[str]) -> list[str]:
 def _name(method: Method) -> str:
     config = method.runs[0].config
     sparsifier, controller = str(config["sparsifier"]["name"]), str(config["controller"]["name"])
-    if all(run.dense for run in method.runs) and sparsifier == "send-all":
+    if method.dense and sparsifier == "send-all":
         return sparsifier  # which takes no notice of k
     k = config["controller"].get("k")
     if controller == "fixed" and isinstance(k, int | float):
@@ -144,12 +148,8 @@ def _name(method: Method) -> str:
     return f"{sparsifier}, {controller}"
 
 
-def _section(method: Method, name: str) -> Any:
-    return method.runs[0].config.get(name)
-
-
 def _cost(method: Method) -> str:
-    cost = _section(method, "cost")
+    cost = method.runs[0].config.get("cost")
     if not isinstance(cost, dict):
         return "no cost model"
     options = {name: value for name, value in cost.items() if name != "class"}

@@ -66,7 +66,7 @@ class Run:
 
 
 def find_runs(places: Iterable[str | Path]) -> list[Path]:
-    """The run folders among ``places`` and inside them, each once: in the order given, then by name.
+    """The run folders among ``places`` and up to two levels inside them, each once: as given, then by name.
 
     A place that is there but holds no run is passed over (``runs/*`` names other things too), unless all are.
     """
@@ -75,10 +75,13 @@ def find_runs(places: Iterable[str | Path]) -> list[Path]:
     for place in given:
         if not place.exists():
             raise GradsiftError(f"there is no folder {place}")
-        inside = [place] if _is_run(place) else sorted({p.parent for p in place.glob(f"**/{CONFIG}")})
+        inside = [place]
+        if not ((place / CONFIG).is_file() or (place / RECORDS).is_file()):
+            deeper = [path.parent for depth in ("*", "*/*") for path in place.glob(f"{depth}/{RECORDS}")]
+            # Hidden: a folder that is still being created.
+            inside = sorted(path for path in deeper if (path / CONFIG).is_file() and not path.name.startswith("."))
         for path in inside:
-            if not path.name.startswith("."):  # hidden: a folder that is still being created
-                found.setdefault(path.resolve(), path)
+            found.setdefault(path.resolve(), path)
     if not found:
         raise GradsiftError(f"no run folder (one with a {CONFIG}) in {', '.join(map(str, given)) or 'nothing'}")
     return list(found.values())
@@ -88,9 +91,10 @@ def load_run(path: str | Path) -> Run:
     """One run folder; the line that a run under way has not finished writing is left out."""
     path = Path(path)
     config = read_config(path)
-    for section, name in (("settings", "seed"), ("sparsifier", "name"), ("controller", "name"), ("model", "dim")):
-        if not isinstance(config.get(section), dict) or name not in config[section]:
-            raise GradsiftError(f"{path / CONFIG} has no {section}.{name}")
+    for section, name, kind in NAMED:
+        value = config[section].get(name) if isinstance(config.get(section), dict) else None
+        if not isinstance(value, kind):
+            raise GradsiftError(f"{path / CONFIG}: {section}.{name} is {value!r}")
     records = _checked_records(path)
     dim = config["model"]["dim"]
     start = config.get("start") or {}
@@ -114,6 +118,7 @@ def load_run(path: str | Path) -> Run:
     )
 
 
+NAMED = (("settings", "seed", int), ("sparsifier", "name", str), ("controller", "name", str), ("model", "dim", int))
 NUMBERS = ("cost", "k", "up_bytes", "down_bytes")  # in every record
 MAYBE = ("global_loss", "accuracy", "low", "high")  # or null, or left out
 
@@ -146,7 +151,3 @@ def _finite(value: Any) -> bool:
 
 def _column(records: list[dict[str, Any]], name: str) -> Floats:
     return np.array([np.nan if r.get(name) is None else r[name] for r in records], dtype=np.float64)
-
-
-def _is_run(path: Path) -> bool:
-    return (path / CONFIG).is_file() or (path / RECORDS).is_file()

@@ -1,6 +1,5 @@
 """What came of each method, in numbers: mean and spread over its seeds. No figures here, so no matplotlib."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradsift.report import text
 from gradsift.report.curves import Curve, at, evaluations
 from gradsift.report.methods import Method, group
-from gradsift.report.runs import Run, find_runs, load_run
+from gradsift.report.runs import Floats, Run, find_runs, load_run
 
 
 class Spread(NamedTuple):
@@ -53,6 +51,8 @@ class Row:
     cost: Spread  # spent at the end
     loss: Spread  # at the last evaluation
     accuracy: Spread
+    target_loss: float | None
+    target_accuracy: float | None
     cost_to_loss: Spread | None  # None: no target was given
     cost_to_accuracy: Spread | None
     equal_cost: float | None  # the cost at which the next two are taken; None: nothing to compare, or no common clock
@@ -88,8 +88,9 @@ def summarise_methods(
 
 def stated_target(runs: Iterable[Run], name: str) -> float | None:
     """The "target_loss" or "target_accuracy" that the runs were told to stop at, if those that have one agree."""
-    stated = {(run.config.get("stop") or {}).get(name) for run in runs} - {None}
-    return float(stated.pop()) if len(stated) == 1 else None
+    told = [(run.config.get("stop") or {}).get(name) for run in runs]
+    stated = {float(value) for value in told if value is not None}
+    return stated.pop() if len(stated) == 1 else None
 
 
 def equal_cost(methods: Sequence[Method]) -> float | None:
@@ -128,9 +129,10 @@ def _row(method: Method, target_loss: float | None, target_accuracy: float | Non
         values = [value(run) for run in runs]
         return Spread(tuple(v for v in values if v is not None), len(runs))
 
-    def last(run: Run, curve: Curve) -> float | None:
+    def last(run: Run, values: Floats) -> float | None:
         # The evaluation before round 1 is not the outcome of a run.
-        return float(curve.y[-1]) if len(curve.y) and run.evaluated[-1] > 0 else None
+        outcome = values[(run.evaluated > 0) & np.isfinite(values)]
+        return float(outcome[-1]) if len(outcome) else None
 
     def reach(curves: dict[int, Curve], target: float | None, *, falling: bool) -> Spread | None:
         if target is None:
@@ -143,8 +145,10 @@ def _row(method: Method, target_loss: float | None, target_accuracy: float | Non
         paths=tuple(run.path for run in runs),
         rounds=over(lambda run: run.rounds),
         cost=over(lambda run: float(run.cost[-1])),
-        loss=over(lambda run: last(run, loss[id(run)])),
-        accuracy=over(lambda run: last(run, accuracy[id(run)])),
+        loss=over(lambda run: last(run, run.loss)),
+        accuracy=over(lambda run: last(run, run.accuracy)),
+        target_loss=target_loss,
+        target_accuracy=target_accuracy,
         cost_to_loss=reach(loss, target_loss, falling=True),
         cost_to_accuracy=reach(accuracy, target_accuracy, falling=False),
         equal_cost=equal,
@@ -154,61 +158,3 @@ def _row(method: Method, target_loss: float | None, target_accuracy: float | Non
         down_bytes=over(lambda run: float(run.down[-1])),
         least_used=over(least_used),
     )
-
-
-class Cell(NamedTuple):
-    """A number of the table as text: its mean, its spread over seeds, and from how many of them if not from all."""
-
-    mean: str
-    spread: str = ""
-    note: str = ""
-
-    def __str__(self) -> str:
-        """On one line."""
-        return " ".join(filter(None, (self.mean, self.spread and f"({self.spread})", self.note)))
-
-
-def table(rows: Sequence[Row]) -> tuple[list[str], list[list[Cell]]]:
-    """Column names, and a line of cells for each row, without columns that say nothing about any method."""
-    columns = [("Method", [Cell(row.label) for row in rows]), ("Seeds", [Cell(str(len(row.seeds))) for row in rows])]
-
-    def add(name: str, each: Callable[[Row], Spread | None], show: Formatter, empty: str, *, always: bool) -> None:
-        spreads = [each(row) for row in rows]
-        if any(s is not None and (s.values or always) for s in spreads):
-            columns.append((name, [_cell(s, show, empty) for s in spreads]))
-
-    equal = rows[0].equal_cost if rows else None
-    add("Cost to reach the loss", lambda r: r.cost_to_loss, text.fixed, "not reached", always=True)
-    add("Cost to reach the accuracy", lambda r: r.cost_to_accuracy, text.fixed, "not reached", always=True)
-    if equal is not None and not _all_spent(equal, rows):
-        at_cost = f"at cost {text.number(equal)}"
-        add(f"Loss {at_cost}", lambda r: r.loss_at_equal_cost, text.fixed, "not evaluated", always=False)
-        add(f"Accuracy {at_cost}", lambda r: r.accuracy_at_equal_cost, text.percent, "not evaluated", always=False)
-    add("Final loss", lambda r: r.loss, text.fixed, "not evaluated", always=True)
-    add("Final accuracy", lambda r: r.accuracy, text.percent, "not evaluated", always=False)
-    add("Cost spent", lambda r: r.cost, text.fixed, "", always=True)
-    add("Rounds", lambda r: r.rounds, text.fixed, "", always=True)
-    add("Sent up", lambda r: r.up_bytes, text.in_bytes, "", always=True)
-    add("Sent down", lambda r: r.down_bytes, text.in_bytes, "", always=True)
-    add("Least-used client", lambda r: r.least_used, text.fixed, "nothing used", always=True)
-    return [name for name, _ in columns], [list(line) for line in zip(*(cells for _, cells in columns), strict=True)]
-
-
-Formatter = Callable[[list[float]], list[str]]
-
-
-def _all_spent(equal: float, rows: Sequence[Row]) -> bool:
-    """Whether every run ended near the same cost, so that its final numbers are already those at equal cost."""
-    return all(value <= 1.05 * equal or math.isclose(value, equal) for row in rows for value in row.cost.values)
-
-
-def _cell(spread: Spread | None, show: Formatter, empty: str) -> Cell:
-    if spread is None:
-        return Cell("")
-    if not spread.values:
-        return Cell(empty)
-    mean, low, high = spread.mean, spread.low, spread.high
-    assert mean is not None and low is not None and high is not None
-    shown = show([mean, low, high])
-    some = "" if len(spread.values) == spread.seeds else f"{len(spread.values)} of {spread.seeds} seeds"
-    return Cell(shown[0], f"{shown[1]} to {shown[2]}" if len(spread.values) > 1 else "", some)

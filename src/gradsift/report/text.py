@@ -24,31 +24,51 @@ def fixed(values: list[float], digits: int = 4) -> list[str]:
     if largest == 0 or not 1e-4 <= largest < 1e15:
         return [number(value, digits) for value in values]
     decimals = max(0, digits - 1 - math.floor(math.log10(largest)))
-    if all(float(value).is_integer() for value in values):
-        decimals = 0
     return [f"{value:,.{decimals}f}" for value in values]
 
 
-def in_bytes(values: list[float]) -> list[str]:
-    """Numbers of bytes, all in the unit of the largest."""
+def in_bytes(values: list[float]) -> tuple[list[str], str]:
+    """Numbers of bytes in the unit of the largest, and the unit."""
     largest = max(map(abs, values))
     step = 0
     while largest >= 1000 and step < len(UNITS) - 1:
         largest, step = largest / 1000, step + 1
-    return [f"{text} {UNITS[step]}" for text in fixed([value / 1000**step for value in values], 3)]
+    return fixed([value / 1000**step for value in values], 3), UNITS[step]
 
 
-def percent(values: list[float]) -> list[str]:
-    """Fractions as percentages with one decimal."""
-    return [f"{100 * value:.1f} %" for value in values]
+def some_bytes(value: float) -> str:
+    """One number of bytes with its unit."""
+    (amount,), unit = in_bytes([value])
+    return f"{amount} {unit}"
+
+
+def percent(value: float) -> str:
+    """A fraction as a percentage."""
+    return f"{number(100 * value, 3)}\N{NO-BREAK SPACE}%"
+
+
+def clean(value: str) -> str:
+    """Only what XML and UTF-8 can hold: control characters and halves of surrogate pairs become U+FFFD."""
+    return "".join(c if _is_writable(c) else "\ufffd" for c in value)
+
+
+def plain(value: Any) -> str:
+    """A JSON value in full."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    if isinstance(value, float):
+        return number(value, 6)
+    return json.dumps(value)
 
 
 def shortened(value: Any, length: int) -> str:
     """A JSON value on one line of at most ``length`` characters."""
-    if isinstance(value, bool) or value is None:
-        text = {True: "yes", False: "no", None: "none"}[value]
-    elif isinstance(value, int | float):
-        text = number(value, 6) if float(value).is_integer() is False else str(int(value))
-    else:
-        text = " ".join((value if isinstance(value, str) else json.dumps(value)).split())
+    text = " ".join(plain(value).split())
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _is_writable(character: str) -> bool:
+    code = ord(character)
+    return character in "\n\t" or (code >= 32 and not 0xD800 <= code < 0xE000 and code not in (0xFFFE, 0xFFFF))

@@ -56,8 +56,8 @@ def load(path: Path, run: str, like: State) -> tuple[State, int]:
     Nothing is unpickled. A file that is not whole, not ours, of another run or of another model is refused.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            members = {name: file[name] for name in file.files}
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            members = {name: archive[name] for name in archive.files}
         about = json.loads(members.pop("about").tobytes())
         version, owner = about["format"], about["run"]
     except Exception as problem:  # whatever a parser does with bytes that are not what it expects

@@ -115,7 +115,7 @@ def read_fixed(reader: Reader, count: int, width: int, itemsize: int) -> Unsigne
     whole, rest = divmod(width, 8)
     low = reader.take(count * whole)
     if whole in _WORDS:
-        numbers = low.view(f"<u{whole}").astype(f"u{itemsize}")
+        numbers: Unsigned = low.view(f"<u{whole}").astype(f"u{itemsize}")
     else:
         columns = np.zeros((count, 8), np.uint8)
         columns[:, :whole] = low.reshape(count, whole)
@@ -132,7 +132,8 @@ def read_fixed(reader: Reader, count: int, width: int, itemsize: int) -> Unsigne
     for place in range(8):
         eights[:, place] = (words >> np.uint64(place * rest)).astype(np.uint8) & np.uint8((1 << rest) - 1)
     high = eights.reshape(-1)[:count].astype(numbers.dtype)
-    return numbers | high << numbers.dtype.type(8 * whole)
+    numbers |= high << numbers.dtype.type(8 * whole)
+    return numbers
 
 
 def pack_varied(numbers: Ints, widths: Ints) -> bytes:

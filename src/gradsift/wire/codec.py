@@ -74,7 +74,8 @@ def _numbers(sparse: Sparse, values: str | None) -> tuple[NumberType, Floats]:
 def _ordered(sparse: Sparse, values: str | None) -> tuple[NumberType, Ints, Floats]:
     """The type, and indices and values in ascending order of the index; what is not a set of indices is refused."""
     check.integer("dim", sparse.dim, 1, 2**MAX_BITS - 1)
-    if sparse.indices.shape != sparse.values.shape or sparse.indices.dtype != torch.int64:
+    shape = sparse.indices.shape
+    if shape != sparse.values.shape or len(shape) not in (1, 2) or sparse.indices.dtype != torch.int64:
         check.sparse("message", sparse, rows=True)
     kind, numbers = _numbers(sparse, values)
     indices = sparse.indices.cpu().contiguous().numpy()

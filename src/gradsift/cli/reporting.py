@@ -1,0 +1,47 @@
+"""``gradsift report``, and the table that ends a comparison."""
+
+import argparse
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+
+from gradsift.cli.options import UsageError
+from gradsift.report import find_runs, summarise, table, write_report
+
+
+def report(given: argparse.Namespace) -> int:
+    """Write the page and the figures, and print the table."""
+    out = given.out or _beside(given.runs[0])
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UsageError("a report needs matplotlib: pip install 'gradsift[report]'")
+    write(given.runs, out, given.target_loss, given.target_accuracy, given.title)
+    return 0
+
+
+def _beside(first: Path) -> Path:
+    """Inside a folder of runs, beside a single one."""
+    inside = find_runs([first]) != [first]
+    return (first if inside else first.parent) / "report"
+
+
+def write(
+    runs: Sequence[Path], out: Path, target_loss: float | None, target_accuracy: float | None, title: str | None
+) -> None:
+    """Print the table of the runs and, where matplotlib is, write their page and say where it is."""
+    if importlib.util.find_spec("matplotlib") is None:
+        print(as_text(*table(summarise(runs, target_loss, target_accuracy))))
+        print("\nno page: pip install 'gradsift[report]'")
+        return
+    made = write_report(runs, out, title=title, target_loss=target_loss, target_accuracy=target_accuracy)
+    print(as_text(*table(made.rows)))
+    for note in made.notes:
+        print(f"note: {note}")
+    print(f"\nthe page: {made.page}")
+
+
+def as_text(names: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
+    """A table for the terminal: a column a method, since there are fewer methods than numbers."""
+    cells = [[str(name), *(str(line[i]) for line in lines)] for i, name in enumerate(names)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(lines) + 1)]
+    shown = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join([shown[0], "-" * max(map(len, shown)), *shown[1:]])

@@ -1,0 +1,64 @@
+"""docs/data.md does what it says: its examples run in order, in one namespace, and print what is shown."""
+
+import contextlib
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradsift.data import FederatedData, load
+from gradsift.data.partition import PARTITIONS
+from tests.doc_pages import Block, blocks, read
+
+PAGE = "docs/data.md"
+REAL = "FEMNIST and CIFAR-10 as in the paper"
+
+
+def run(examples: list[Block], **names: Any) -> int:
+    namespace: dict[str, Any] = {"__name__": "page", **names}
+    printed, shown = "", 0
+    for block in examples:
+        if block.language == "python":
+            code = compile("\n" * (block.line - 1) + block.text, PAGE, "exec")
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                exec(code, namespace)
+            printed = out.getvalue()
+        else:
+            assert block.language == "text"
+            assert printed == block.text, f"{PAGE}, line {block.line}"
+            shown += 1
+    return shown
+
+
+def parts() -> tuple[list[Block], list[Block]]:
+    """The blocks that run anywhere, and those of the section that needs the real data."""
+    text = read(PAGE)
+    start = text[: text.index(f"## {REAL}")].count("\n")
+    section = text[text.index(f"## {REAL}") :]
+    end = start + section[: section.index("\n## ")].count("\n")
+    everywhere = [block for block in blocks(text) if not start <= block.line <= end]
+    return everywhere, [block for block in blocks(text) if start <= block.line <= end]
+
+
+def test_the_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sklearn")
+    monkeypatch.chdir(tmp_path)
+    assert run(parts()[0]) == 5
+
+
+def test_the_examples_on_real_data(
+    real_data: Path, real_cifar10: FederatedData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADSIFT_DATA", os.fspath(real_data))
+
+    def loaded(name: str) -> FederatedData:
+        return real_cifar10 if name == "cifar10" else load(name)  # which takes seconds, and is here already
+
+    assert run(parts()[1], load=loaded) == 1
+
+
+def test_every_partition_is_listed() -> None:
+    listed = [line.split('"')[1] for line in read(PAGE).splitlines() if line.startswith('| `"')]
+    assert listed == PARTITIONS

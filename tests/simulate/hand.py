@@ -1,0 +1,116 @@
+"""What the engine should do, written by hand: ordinary modules, ordinary autograd, a loop over clients."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import gradsift
+from gradsift import Controller, FederatedData, NormalizedTime, Settings
+from gradsift.simulate.engine import Engine
+from gradsift.simulate.flat import Loss
+from gradsift.simulate.sampling import minibatch
+from gradsift.simulate.schedule import Constant, Schedule
+
+LR = 0.1
+BATCH = 8
+
+
+def engine(
+    model: nn.Module,
+    loss: Loss,
+    data: FederatedData,
+    sparsifier: str = "fab-top-k",
+    controller: Controller[Any] | None = None,
+    *,
+    lr: Schedule | None = None,
+    dtype: torch.dtype = torch.float64,
+    **settings: Any,
+) -> Engine:
+    return Engine(
+        model,
+        loss,
+        data,
+        gradsift.sparsifier(sparsifier),
+        controller or gradsift.controller("fixed", k=1),
+        NormalizedTime(comm_time=10),
+        lr or Constant(LR),
+        Settings(**{"batch_size": BATCH, **settings}),
+        device=torch.device("cpu"),
+        dtype=dtype,
+    )
+
+
+def batch(data: FederatedData, client: int, number: int, seed: int = 0, size: int = BATCH) -> tuple[Tensor, Tensor]:
+    """The minibatch of a client in a round, in float64."""
+    double = data.to("cpu", torch.float64)
+    rows = data.start[client] + minibatch(int(data.size[client]), size, seed, client, number)
+    return double.x[rows], double.y[rows]
+
+
+def trainable(module: nn.Module) -> list[nn.Parameter]:
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
+
+
+def flat(module: nn.Module) -> Tensor:
+    return torch.cat([parameter.detach().reshape(-1) for parameter in trainable(module)])
+
+
+def put(module: nn.Module, weights: Tensor) -> None:
+    nn.utils.vector_to_parameters(weights.clone(), trainable(module))
+
+
+def gradient(module: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Tensor:
+    """[D] of a module as it is; running statistics of the module move."""
+    module.zero_grad()
+    with torch.enable_grad():
+        loss(module(x), y).backward()  # type: ignore[no-untyped-call]
+    return torch.cat([torch.zeros(p.numel()) if p.grad is None else p.grad.reshape(-1) for p in trainable(module)])
+
+
+def client_gradients(model: nn.Module, loss: Loss, data: FederatedData, number: int = 1) -> Tensor:
+    """[N, D] of every client's minibatch, in float64."""
+    module = copy.deepcopy(model).double()
+    if not module.training:
+        module.train()
+    return torch.stack([gradient(module, loss, *batch(data, client, number)) for client in range(data.num_clients)])
+
+
+def check_gradients(
+    model: nn.Module, loss: Loss, data: FederatedData, *, tolerance: float = 1e-12, **options: Any
+) -> None:
+    """An engine's gradients are autograd's, where clients have weights of their own and where they share them."""
+    want = client_gradients(model, options.pop("by_hand", loss), data)
+    assert want.abs().sum(dim=1).gt(0).all()
+    # The first round of a FedAvg period exchanges nothing: a residual is a gradient.
+    own = engine(model, loss, data, "fedavg", **options)
+    assert own.sparsifier.period(own.flat.dim, 1) > 1
+    own.step()
+    torch.testing.assert_close(own.state.residual, want, rtol=0, atol=tolerance)
+    # One element of a sparse round is kept; elsewhere a residual is a gradient.
+    shared = engine(model, loss, data, "fab-top-k", **options)
+    before = shared.state.weights.clone()
+    record = shared.step()
+    (kept,) = want.abs().amax(dim=0).eq(want.abs().max()).nonzero()[:, 0].tolist()
+    contributed = want.abs().argmax(dim=1) == kept
+    assert record["contribution"] == contributed.long().tolist()
+    merged = float((torch.from_numpy(data.share) * want[:, kept])[contributed].sum())
+    left = want.clone()
+    left[contributed, kept] = 0
+    torch.testing.assert_close(shared.state.residual, left, rtol=0, atol=tolerance)
+    before[kept] -= LR * merged
+    torch.testing.assert_close(shared.state.weights, before, rtol=0, atol=tolerance)
+
+
+def average(states: list[dict[str, Tensor]], share: np.ndarray) -> dict[str, Tensor]:
+    """The share-weighted average of modules' states; the largest of what is counted."""
+    mean = {}
+    for name in states[0]:
+        stacked = torch.stack([state[name] for state in states])
+        if stacked.is_floating_point():
+            mean[name] = torch.tensordot(torch.from_numpy(share), stacked.double(), dims=1)
+        else:
+            mean[name] = stacked.amax(dim=0)
+    return mean
