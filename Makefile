@@ -7,9 +7,10 @@ STAMP := $(VENV)/.installed
 .PHONY: run test format clean
 
 run: $(STAMP)
-	$(BIN)/python examples/least_squares.py
+	$(BIN)/gradsift compare --out runs/main
 
 test: $(STAMP)
+	scripts/ensure_chromium.sh
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

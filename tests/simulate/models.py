@@ -174,7 +174,7 @@ def several_loss(outputs: tuple[Tensor, Tensor] | Outputs | dict[str, Tensor], y
     return nn.functional.cross_entropy(logits, y) + 0.01 * hidden.square().mean()
 
 
-def normed(momentum: float = 0.1) -> nn.Module:
+def normed(momentum: float | None = 0.1) -> nn.Sequential:
     return nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6, momentum=momentum), nn.Tanh(), nn.Linear(6, 3))
 
 
@@ -188,8 +188,7 @@ def frozen_layer() -> nn.Module:
 def resting_norm() -> nn.Module:
     """A BatchNorm that its owner put in evaluation mode, in a model that trains."""
     model = normed()
-    model[1].running_mean.normal_()  # type: ignore[operator, union-attr]
-    model[1].running_var.uniform_(0.5, 2)  # type: ignore[operator, union-attr]
+    model[1].load_state_dict({"running_mean": torch.randn(6), "running_var": 0.5 + torch.rand(6)}, strict=False)
     model[1].eval()
     return model
 

@@ -234,7 +234,8 @@ def test_single_precision_follows_double_precision(sparsifier: str) -> None:
 @pytest.mark.parametrize("clients_per_round", [None, 4])
 @pytest.mark.parametrize("kind", ["loss", "gradient", "probe"])
 def test_a_loss_that_is_not_finite_names_round_and_client(kind: str, clients_per_round: int | None) -> None:
-    plain, poisoned = blobs(), []
+    plain = blobs()
+    poisoned: list[bool] = []
     names = tuple(f"site {i}" for i in range(6))
     data = FederatedData(plain.x, plain.y, plain.size, plain.test_x, plain.test_y, "blobs", names)
 

@@ -77,9 +77,9 @@ def test_frozen_parameters_never_move_and_are_not_counted() -> None:
     trained = engine.model()
     assert isinstance(trained, nn.Sequential)
     assert isinstance(model, nn.Sequential)
-    assert torch.equal(trained[0].weight, model[0].weight.double())  # type: ignore[arg-type, operator]
-    assert torch.equal(trained[2].bias, model[2].bias.double())  # type: ignore[arg-type, operator]
-    assert not torch.equal(trained[2].weight, model[2].weight.double())  # type: ignore[arg-type, operator]
+    assert torch.equal(trained[0].weight, model[0].weight.double())  # type: ignore[arg-type]
+    assert torch.equal(trained[2].bias, model[2].bias.double())  # type: ignore[arg-type]
+    assert not torch.equal(trained[2].weight, model[2].weight.double())  # type: ignore[arg-type]
 
 
 def test_tied_parameters_are_one_and_stay_tied() -> None:
@@ -129,7 +129,7 @@ def masks(rounds: int, seed: int = 0, **settings: Any) -> list[Tensor]:
 def test_dropout_differs_between_clients_rounds_and_seeds_and_repeats(chunk: int | None) -> None:
     drawn = masks(3, clients_per_chunk=chunk)
     everything = torch.cat(drawn)
-    assert set(everything.unique().tolist()) == {0.0, 2.0}
+    assert set(everything.flatten().tolist()) == {0.0, 2.0}
     assert 0.4 < float((everything == 0).double().mean()) < 0.6
     assert len({tuple(row.tolist()) for row in everything}) == len(everything)
     assert all(torch.equal(one, other) for one, other in zip(drawn, masks(3, clients_per_chunk=chunk), strict=True))

@@ -17,7 +17,7 @@ import gradsift
 from tests.simulate.problems import blobs, mlp
 
 ROUNDS, EVERY = 12, 2  # rounds of a run, and from one checkpoint to the next
-SHORT = {"rounds": 2, "checkpoint_every": 1}  # the least that writes, adds and removes checkpoints
+SHORT: dict[str, Any] = {"rounds": 2, "checkpoint_every": 1}  # the least that writes, adds and removes checkpoints
 HIDDEN = {"small": 6, "large": 4000}  # 57 and 36,003 weights: half a kilobyte and a megabyte of state
 
 torch.set_num_threads(1)
@@ -140,20 +140,27 @@ def waiting(report: str, folder: str, release: str) -> None:
     told(report, folder, on_round=wait)
 
 
-def main(folder: str, hold: str | None = None) -> None:
-    """A script as a user writes it. ``hold``: a file to write when a round has begun that would never end."""
+def held(folder: str, hold: str) -> None:
+    """Run; write to ``hold`` when round 5 has begun, which never ends, and when the first Ctrl-C has come."""
 
     def stay(record: dict[str, Any]) -> None:
-        if hold is None or record["round"] != 5:
+        if record["round"] != 5:
             return
         Path(hold).write_text("in")
         while True:
             time.sleep(0.005)
-            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # the first Ctrl-C has come
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 Path(hold).write_text("asked")
 
-    rounds = int(os.environ.get("ROUNDS", ROUNDS))
-    result = go(folder, rounds=rounds, on_round=stay)
+    try:
+        go(folder, on_round=stay)
+    except KeyboardInterrupt:
+        sys.exit(77)
+
+
+def main(folder: str, rounds: str) -> None:
+    """A script as a user writes it."""
+    result = go(folder, rounds=int(rounds))
     print(json.dumps({"stopped": result.stopped, "rounds": len(result.records)}))
 
 

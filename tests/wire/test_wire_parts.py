@@ -202,3 +202,10 @@ def test_masks_and_index_sets_in_every_mode(mask: list[bool], repeat: int) -> No
             assert np.array_equal(sets.read_indices(reader_of(written), len(indices), len(array)), indices)
         # Runs may be passed over where they would hardly pay; the other two are always weighed.
         assert smallest.size <= min(sets._plan_bitmap(array).size, sets._plan_gaps(indices, len(array)).size)
+
+
+def test_runs_for_which_there_is_no_room_are_refused() -> None:
+    for total in (1, 5):
+        for runs in (total, total + 1, 2**60):
+            with pytest.raises(CodecError, match=f"{runs + 1} runs are more than the set can have"):
+                sets.read_mask(reader_of(bytes([sets.RUNS]) + varint(runs) + bytes(50)), total)

@@ -59,6 +59,17 @@ def test_transmitted_is_what_arrives(sparse: Sparse, values: str) -> None:
     assert len(data) == encoded_size(sparse, values=values)
 
 
+@pytest.mark.parametrize("spread", [1, 2, 127, 128, 252, 253, 254, 255, 256, 507, 508, 511, 512, 2**20, 2**31 - 2**24])
+def test_two_magnitudes_at_any_distance(spread: int) -> None:
+    """The most symbols there may be is the tightest code here, up to the last one that fits."""
+    bits = np.random.default_rng(spread).choice([1, 1 + spread // 3, 1 + spread], 4000).astype(np.uint32)
+    sparse = Sparse(torch.arange(4000), torch.from_numpy(bits.view(np.float32)), 4000)
+    data = encode(sparse)
+    assert same(decode(data, Limits.of(4000)), sparse)
+    if spread < 254:
+        assert 8 * len(data) < 1.75 * 4000 + 4 * 256 + 400  # no low bits: the entropy of three alike is 1.58 bits
+
+
 @pytest.mark.parametrize("values", VALUE_TYPES)
 @pytest.mark.parametrize("make", VALUES)
 def test_rows_are_as_many_messages(values: str, make: Callable[[Source, int], np.ndarray]) -> None:

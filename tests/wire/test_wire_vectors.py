@@ -1,6 +1,7 @@
 """docs/wire.md says it all: a decoder written from that page alone takes what ours takes, and refuses the rest."""
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from gradsift import Sparse
 from gradsift.wire import VALUE_TYPES, CodecError, Limits, decode, encode, sets
+from gradsift.wire.bits import varint
 from gradsift.wire.number_types import TYPES
 from tests.wire import hostile, slow_decoder
 from tests.wire.messages import messages
@@ -76,3 +78,72 @@ def test_the_two_agree_on_hostile_payloads() -> None:
         assert slow.indices == fast.indices.tolist()
         assert hexes(slow.values) == hexes(fast.values.tolist())
     assert accepted > 100
+
+
+def one_symbol(symbol: int, count: int) -> bytes:
+    """``count`` times the same symbol."""
+    table = bytearray((symbol + 2) // 2)
+    table[symbol // 2] = 16 if symbol % 2 else 1
+    return bytes([symbol]) + bytes(table) + bytes((count + 7) // 8)
+
+
+def fast_or_none(data: bytes) -> Sparse | None:
+    try:
+        return decode(data, hostile.LIMITS)
+    except CodecError:
+        return None
+
+
+@pytest.mark.parametrize("name", VALUE_TYPES)
+def test_the_two_agree_on_every_corner_of_a_value(name: str) -> None:
+    """Bases, symbols and low bits whose sum wraps around, is infinite, is zero, or just fits."""
+    kind = TYPES[name]
+    bases = {0, 1, kind.largest // 2, kind.largest, kind.largest + 1, 2 ** (8 * kind.base_bytes) - 1}
+    scales = [1.0, 1e38, 2.0**-149, 0.0, -1.0, float("inf"), float("nan")] if kind.scaled else [1.0]
+    accepted = 0
+    for base in sorted(base for base in bases if base < 2 ** (8 * kind.base_bytes)):
+        for w in sorted(
+            {0, 1, 8, max(kind.width - 8, 0), kind.width - 2, kind.width - 1, kind.width, kind.width + 1, 255}
+        ):
+            for symbol in (0, 1, 2, 3, 4, 5, 6, 129, 130, 131, 254, 255):
+                for fill, scale in [(0, scales[0]), *((255, scale) for scale in scales)]:
+                    low = bytes([fill]) * (w // 8) + (bytes([fill & ((1 << w % 8) - 1)]) if w % 8 else b"")
+                    content = b"GSFT\x01" + bytes([kind.code, 1, 1])
+                    content += struct.pack("<f", scale) if kind.scaled else b""
+                    content += base.to_bytes(kind.base_bytes, "little") + bytes([w]) + one_symbol(symbol, 1)
+                    data = hostile.checksummed(content + ((low + bytes([0, 1])) if symbol >= 2 else b""))
+                    fast = fast_or_none(data)
+                    try:
+                        slow = slow_decoder.decode(data)
+                    except ValueError:
+                        assert fast is None, data.hex()
+                        continue
+                    accepted += 1
+                    assert fast is not None, data.hex()
+                    assert hexes(fast.values.tolist()) == hexes(slow.values)
+    assert accepted > 10
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 6, 7, 8, 47, 48, 49, 62, 63, 64, 65, 66, 128, 255])
+def test_the_two_agree_on_numbers_of_any_length(length: int) -> None:
+    """Gaps and runs whose bit length no dimension has."""
+    values = struct.pack("<I", 1) + bytes([0]) + one_symbol(2, 1) + bytes([0, 0])
+    seen = set()
+    for mode, coded in ((b"\x01", b""), (b"\x02", b"\x01"), (b"\x03", b"\x01"), (b"\x02", b"\x02")):
+        for fill in (0, 255):
+            ones = max(length - 1, 0) * (coded[0] if coded else 1)
+            extra = ((1 << ones) - 1 if fill else 0).to_bytes((ones + 7) // 8, "little")
+            for dim in (2, 64, 65, 127, 128, 129, 5000):
+                integers = mode + coded + one_symbol(length, 1) + extra
+                data = hostile.checksummed(b"GSFT\x01\x01" + varint(dim) + b"\x01" + integers + values)
+                fast = fast_or_none(data)
+                try:
+                    slow = slow_decoder.decode(data)
+                except ValueError:
+                    assert fast is None, data.hex()
+                    seen.add(False)
+                    continue
+                assert fast is not None, data.hex()
+                assert fast.indices.tolist() == slow.indices
+                seen.add(True)
+    assert seen == ({True, False} if length < 13 else {False})

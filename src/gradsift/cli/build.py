@@ -25,6 +25,8 @@ COSTS: dict[str, type[CostModel]] = {
 SCHEDULES = {"constant": Constant, "step-decay": StepDecay, "cosine": Cosine}
 # The model that suits a data set, where none is named.
 MODELS = {"digits": "small-cnn", "femnist": "paper-cnn", "cifar10": "paper-cnn"}
+LR = {"digits": 0.3}  # the step size likewise; elsewhere it is the paper's
+PAPER_LR = 0.01
 PAPER_K, PAPER_DIM = 1000, 444_062  # the paper's fixed k and the size of its model
 
 
@@ -146,7 +148,8 @@ def make_schedule(settings: dict[str, Any]) -> Any:
     name = options.pop("schedule", "constant")
     if name not in SCHEDULES:
         raise UsageError(f"unknown schedule {name!r}{nearest(name, list(SCHEDULES))}")
-    return _construct(SCHEDULES[name], f"schedule {name!r}", {"lr": settings["lr"], **options})
+    lr = LR.get(settings["data"], PAPER_LR) if settings["lr"] is None else settings["lr"]
+    return _construct(SCHEDULES[name], f"schedule {name!r}", {"lr": lr, **options})
 
 
 def pick_device(name: str) -> torch.device:
@@ -221,4 +224,7 @@ def _call(reference: str, options: dict[str, Any], *arguments: Any) -> Any:
         and parameter.default is parameter.empty
         and parameter.name not in options
     ]
-    return function(*arguments[: len(positional)], **options)
+    try:
+        return function(*arguments[: len(positional)], **options)
+    except Exception as problem:
+        raise UsageError(f"{reference!r} failed: {type(problem).__name__}: {problem}") from problem

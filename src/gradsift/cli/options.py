@@ -63,7 +63,7 @@ RUN = (
     Option("cost_budget", float, None, "training", "stop when this much is spent", "C"),
     Option("target_loss", float, None, "training", "stop when the global loss is this low", "L"),
     Option("target_accuracy", float, None, "training", "stop when the test accuracy is this high", "A"),
-    Option("lr", float, 0.05, "training", "step size", "ETA"),
+    Option("lr", float, None, "training", "step size (default: 0.3 for the digits, else the paper's 0.01)", "ETA"),
     Option("batch_size", whole, 32, "training", "samples in a client's minibatch", "B"),
     Option("clients_per_round", whole, None, "training", "how many clients take part in a round (default: all)", "N"),
     Option("delay", whole, 0, "training", "1: the controller hears of a round one round late", "ROUNDS"),

@@ -91,6 +91,7 @@ class RunFolder:
             os.truncate(records, size)
         except OSError as problem:
             raise RunError(f"could not open the run folder {self.path}: {problem}") from problem
+        self._prune()
         return state
 
     def append(self, record: Record) -> None:
@@ -114,9 +115,7 @@ class RunFolder:
         except OSError as problem:
             raise self._unwritten(problem) from problem
         checkpoint.save(self.path / _name(state.number), state, self.config["run"], size)
-        for old in self._checkpoints()[:-KEEP]:
-            with contextlib.suppress(OSError):  # one too many does no harm
-                old.unlink()
+        self._prune()
 
     def records(self) -> list[Record]:
         """All records so far."""
@@ -130,6 +129,11 @@ class RunFolder:
 
     def _checkpoints(self) -> list[Path]:
         return sorted(self.path.glob("checkpoint-*.npz"))
+
+    def _prune(self) -> None:
+        for old in self._checkpoints()[:-KEEP]:
+            with contextlib.suppress(OSError):  # one too many does no harm
+                old.unlink()
 
     def _newest(self) -> Path | None:
         return max(self._checkpoints(), default=None)

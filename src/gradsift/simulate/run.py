@@ -52,7 +52,7 @@ class Result:
         try:
             import pandas as pd
         except ImportError as problem:
-            raise GradsiftError("a DataFrame needs pandas: pip install 'gradsift[pandas]'") from problem
+            raise GradsiftError("a DataFrame needs pandas: pip install 'gradsift[frame]'") from problem
         return pd.DataFrame.from_records(self.records)
 
 

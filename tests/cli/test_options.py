@@ -1,0 +1,105 @@
+"""The table of settings: flags, files and their errors."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradsift.cli import options
+from gradsift.cli.options import UsageError
+
+
+def gathered(*flags: str, file: Path | None = None) -> dict[str, Any]:
+    parser = options.Parser()
+    options.add_to(parser)
+    return options.gather(parser.parse_args(flags), file)
+
+
+def written(text: str) -> Path:
+    path = Path("settings.toml")
+    path.write_text(text)
+    return path
+
+
+def test_defaults_are_complete() -> None:
+    settings = gathered()
+    assert set(settings) == {option.name for option in options.RUN} | {"set"}
+    assert settings["data"] == "digits"
+    assert settings["set"] == {}
+
+
+def test_flags_win_over_the_file_and_the_file_over_the_defaults() -> None:
+    file = written('rounds = 7\nlr = 0.5\nsparsifier = "fub-top-k"\n[set.controller]\nalpha = 2.0\nwindow = 5\n')
+    settings = gathered("--rounds", "9", "--set", "controller.window=6", file=file)
+    assert (settings["rounds"], settings["lr"], settings["sparsifier"]) == (9, 0.5, "fub-top-k")
+    assert settings["set"] == {"controller": {"alpha": 2.0, "window": 6}}
+    assert settings["batch_size"] == 32
+
+
+def test_every_setting_can_stand_in_a_file_under_its_own_name_or_with_dashes() -> None:
+    lines = []
+    for option in options.RUN:
+        kinds: dict[Any, str] = {str: '"x"', None: "true", float: "1.5", options.whole: "3"}
+        value = kinds[option.kind]
+        lines.append(f"{option.name.replace('_', '-')} = {value}")
+    settings = options.read_toml(written("\n".join(lines)))
+    assert set(settings) == {option.name for option in options.RUN}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("round = 3", r"unknown key 'round'; did you mean 'rounds'\?"),
+        ('rounds = "many"', "rounds cannot be 'many'"),
+        ("rounds = 2.5", r"rounds cannot be 2\.5"),
+        ("rounds = true", "rounds cannot be True"),
+        ("data = 3", "data cannot be 3"),
+        ("charge_probe = 1", "charge_probe must be true or false, got 1"),
+        ("rounds = [3]", r"rounds cannot be \[3\]"),
+        ("[set.controler]\nalpha = 1", r"unknown part 'controler' in \[set\]; did you mean 'controller'\?"),
+        ("set = 3", r"\[set\] holds one table a part"),
+        ("rounds =", "is not TOML"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_name(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        options.read_toml(written(text))
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(UsageError, match=r"cannot read nowhere\.toml: No such file"):
+        options.read_toml(Path("nowhere.toml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("alpha=2", r"--set takes PART\.OPTION=VALUE, got 'alpha=2'"),
+        ("controller.alpha", "--set takes"),
+        ("modle.width=2", "unknown part 'modle'; did you mean 'model'"),
+    ],
+)
+def test_a_wrong_set_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        gathered("--set", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("2", 2), ("2.5", 2.5), ("true", True), ("[1, 2]", [1, 2]), ("cosine", "cosine"), ('"2"', "2"), ("", "")],
+)
+def test_values_are_read_as_toml(text: str, value: Any) -> None:
+    got = options.literal(text)
+    assert got == value
+    assert type(got) is type(value)
+
+
+@pytest.mark.parametrize(("text", "value"), [("100", 100), ("1e5", 100_000), ("100_000", 100_000)])
+def test_whole_numbers(text: str, value: int) -> None:
+    assert options.whole(text) == value
+
+
+def test_a_fraction_is_not_whole() -> None:
+    with pytest.raises((UsageError, argparse.ArgumentTypeError), match="rounds"):
+        gathered("--rounds", "2.5")

@@ -1,0 +1,60 @@
+"""docs/simulate.md is true: its examples run and print what it shows, its tables are complete."""
+
+import contextlib
+import dataclasses
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradsift import Settings
+from tests.doc_pages import blocks, read
+
+PAGE = "docs/simulate.md"
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The page's blocks, run in a folder of their own: the folder, and the names they made."""
+    place, names, printed = tmp_path_factory.mktemp("page"), {"__name__": "page"}, ""
+    with contextlib.chdir(place):
+        for block in blocks(read(PAGE)):
+            if block.language == "python":
+                with contextlib.redirect_stdout(io.StringIO()) as out:
+                    exec(compile("\n" * (block.line - 1) + block.text, PAGE, "exec"), names)
+                printed = out.getvalue()
+            elif block.language == "text":
+                assert printed == block.text, f"{PAGE}, line {block.line}"
+    return place, names
+
+
+def table(first: str) -> dict[str, list[str]]:
+    """The rows of the table whose head starts with ``first``, by the names in their first cells."""
+    found = re.search(rf"^\| {first} \|.*\n\|[ |-]+\n((?:\|.*\n)+)", read(PAGE), re.MULTILINE)
+    assert found
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in found[1].splitlines()]
+    return {name: row[1:] for row in rows for name in re.findall(r"`([^`]+)`", row[0])}
+
+
+def test_the_examples_run_and_print_what_is_shown(ran: tuple[Path, dict[str, Any]]) -> None:
+    assert len(ran[1]["result"].records) > 40
+
+
+def test_every_column_is_explained(ran: tuple[Path, dict[str, Any]]) -> None:
+    assert list(table("column")) == list(ran[1]["result"].records[0])
+
+
+def test_every_setting_is_explained_with_its_default() -> None:
+    defaults = {field.name: field.default for field in dataclasses.fields(Settings)}
+    written = {name: row[0] for name, row in table("setting").items()}
+    assert written == {name: str(value).replace("refuse", '"refuse"') for name, value in defaults.items()}
+
+
+def test_every_file_is_explained(ran: tuple[Path, dict[str, Any]]) -> None:
+    def kind(name: str) -> str:
+        return re.sub(r"\d{8}", "number", name)
+
+    files = {kind(file.name) for file in (ran[0] / "my-run").iterdir()}
+    assert {kind(name) for name in table("file") if "every" not in name} == files
