@@ -1,5 +1,6 @@
 """Settings of every test: the same examples in every run, one thread."""
 
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
@@ -10,3 +11,11 @@ settings.register_profile(
 settings.load_profile("gradsift")
 
 torch.set_num_threads(1)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests did not run for want of the real data."""
+    reports = terminalreporter.stats.get("skipped", [])
+    count = sum("GRADSIFT_DATA is" in str(report.longrepr) for report in reports)
+    if count:
+        terminalreporter.write_line(f"{count} tests skipped: GRADSIFT_DATA is not set")

@@ -98,6 +98,8 @@ def test_the_numbers_stay_what_they_are() -> None:
     """Recorded: a change of the key's layout would silently change every published run."""
     raw = rng(7, "minibatch", client=3, number=11).bit_generator.random_raw(2)
     assert raw.tolist() == [6125191296459901212, 5079825521680864244]
+    row = uniform_rows(7, "minibatch", 11, range(2, 3), 4).tolist()[0]
+    assert row == [0.19998200319290615, 0.6103341399535579, 0.07143787676134772, 0.30831835580168987]
 
 
 @pytest.mark.parametrize("name", ["seed", "client", "number"])

@@ -3,6 +3,7 @@
 from typing import Any
 
 from gradsift.control.base import Controller
+from gradsift.control.fixed import Fixed
 from gradsift.errors import GradsiftError
 from gradsift.sparsify.base import Sparsifier
 
@@ -17,4 +18,9 @@ def check_pair(sparsifier: Sparsifier, controller: Controller[Any]) -> None:
         raise GradsiftError(
             f"sparsifier {sparsifier.name!r} is dense and accepts only a fixed k;"
             f" controller {controller.name!r} varies it"
+        )
+    if sparsifier.dense and isinstance(controller, Fixed) and controller.k != int(controller.k):
+        # Rounding would give it two neighbours in turn, and FedAvg two periods.
+        raise GradsiftError(
+            f"sparsifier {sparsifier.name!r} is dense and accepts only an integer k, got {controller.k!r}"
         )

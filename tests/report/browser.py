@@ -114,8 +114,9 @@ class Chromium:
 
     @contextmanager
     def printing(self, width: int) -> Iterator[None]:
-        """The page laid out by its print rules, this many CSS pixels wide."""
-        self.call("Emulation.setEmulatedMedia", media="print", features=[])
+        """The page laid out by its print rules, this many CSS pixels wide, for a reader who likes it dark."""
+        dark = {"name": "prefers-color-scheme", "value": "dark"}
+        self.call("Emulation.setEmulatedMedia", media="print", features=[dark])
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         yield
         self.screen(1280, 900)

@@ -64,7 +64,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "single": [write(place / "single", config(), records(30))],
         "twenty": [
             write(
-                place / "twenty" / f"{'long-name-of-a-folder-' * 5}{i}",
+                place / "twenty" / f"{'verylongname' * 12}{i}",
                 config(
                     0, "fab-top-k" if i % 2 else "unidirectional-top-k", {"name": "extended-sign", "alpha": 1 + i / 10}
                 ),

@@ -87,6 +87,10 @@ def test_every_figure_has_words_and_every_table_its_headers(page: Page) -> None:
     assert len(page.all("table")) == 4
     assert len(page.all("caption")) == 1
     assert all(a.get("scope") in ("row", "col") for a in page.all("th"))
+    # A browser may forget what a table is that is laid out as cards, unless it is told.
+    stacked = [a for a in page.all("table") if "stack" in a["class"].split()]
+    assert len(stacked) == 3
+    assert all(a.get("role") == "table" for a in stacked)
 
 
 def test_the_numbers_of_the_summary_are_in_the_table(page: Page) -> None:
@@ -122,11 +126,20 @@ def test_hostile_names_are_only_text(tmp_path: Path) -> None:
     assert any(HOSTILE[:20] in text for tag, text in found.text if tag == "text")
 
 
-def test_text_of_a_figure_is_never_taken_for_its_colours_or_ids(tmp_path: Path) -> None:
-    name = "#ffffff url(#p) id=x"
+def test_text_of_a_figure_is_never_taken_for_anything_else(tmp_path: Path) -> None:
+    # Not for colours or ids; not for a formula, which would not even parse; not for an entry that the legend hides.
+    name = "_#ffffff url(#p) $\\frac_$"
     made = write_report([write(tmp_path / "run", config(0, name), records(10))], tmp_path / "out", formats=())
-    texts = [text for tag, text in Page(made.page).text if tag == "text"]
+    texts = [text.strip() for tag, text in Page(made.page).text if tag == "text"]
     assert f"{name}, k = 50" in texts
+
+
+def test_names_that_no_file_can_hold(tmp_path: Path) -> None:
+    odd = "日本a\x00b\x1b[31m\ud800\uffff"  # nor has the font of the figures letters for all of it
+    run = write(tmp_path / "run", config(0, odd, data={"name": odd, "clients": 6}), records(10))
+    made = write_report([run], tmp_path / "out", title=odd, formats=("svg",))
+    words = [text for _, text in Page(made.page).text]
+    assert words.count("日本a\ufffdb\ufffd[31m\ufffd\ufffd") >= 3  # in the title, as a heading, in the configuration
 
 
 @pytest.mark.parametrize(

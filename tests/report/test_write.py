@@ -81,7 +81,7 @@ assert "matplotlib" in sys.modules and "matplotlib.pyplot" not in sys.modules
 def test_settings_of_matplotlib_neither_matter_nor_change(
     report: ReportFiles, runs: list[Path], tmp_path: Path
 ) -> None:
-    with matplotlib.rc_context({"font.size": 30, "lines.linewidth": 9, "axes.grid": False}):
+    with matplotlib.rc_context({"font.size": 30, "xtick.major.size": 20, "legend.handletextpad": 4}):
         before = dict(matplotlib.rcParams)
         write_report(runs, tmp_path, formats=(), target_loss=1.0)
         assert dict(matplotlib.rcParams) == before

@@ -23,6 +23,17 @@ def test_dense_sparsifiers_take_a_fixed_k_only(sparsifier: str, controller: str)
         check_pair(*pair)
 
 
+@pytest.mark.parametrize("sparsifier", ALL)
+def test_dense_sparsifiers_take_no_k_that_rounding_would_vary(sparsifier: str) -> None:
+    check_pair(make(sparsifier), gradsift.controller("fixed", k=3.0))
+    between = gradsift.controller("fixed", k=2.5)
+    if sparsifier in DENSE:
+        with pytest.raises(GradsiftError, match=f"'{sparsifier}' is dense and accepts only an integer k, got 2.5"):
+            check_pair(make(sparsifier), between)
+    else:
+        check_pair(make(sparsifier), between)
+
+
 def test_the_table_names_every_controller_of_the_paper() -> None:
     assert {"fixed", "replay", "sign", "extended-sign", "value", "exp3", "continuous-bandit"} <= set(
         gradsift.controllers()

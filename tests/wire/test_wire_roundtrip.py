@@ -94,6 +94,14 @@ def test_half_precision_tensors_travel_as_they_are(dtype: torch.dtype) -> None:
     assert bits_of(arrived.values) == bits_of(every.float())
 
 
+def test_bfloat16_rounds_as_torch_does() -> None:
+    bits = np.random.default_rng(0).integers(0, 0x7F7F0000, 20_000).astype(np.uint32)
+    bits[::2] = bits[::2] & 0xFFFF0000 | 0x8000  # halfway between two
+    numbers = torch.from_numpy(bits.view(np.float32))
+    sparse = Sparse(torch.arange(len(numbers)), numbers, len(numbers))
+    assert bits_of(transmitted(sparse, values="bfloat16").values) == bits_of(numbers.bfloat16().float())
+
+
 ERRORS = {  # |error| <= relative * |value| + absolute * largest, in exact arithmetic; a little more for rounding here
     "float16": (2.0**-11, 2.0**-40),
     "bfloat16": (2.0**-8, 0.0),
@@ -147,8 +155,10 @@ BAD = [
     (Sparse(torch.tensor([1, 1]), torch.ones(2), 4), "index 1 twice"),
     (Sparse(torch.tensor([4]), torch.ones(1), 4), r"index 4, outside \[0, 4\)"),
     (Sparse(torch.tensor([2, -1]), torch.ones(2), 4), r"index -1, outside"),
-    (Sparse(torch.tensor([1, 2]), torch.tensor([1.0, float("nan")]), 4), "nan"),
-    (Sparse(torch.tensor([1, 2]), torch.tensor([1.0, -float("inf")]), 4), "-inf"),
+    (Sparse(torch.tensor([1, 2]), torch.tensor([1.0, float("nan")]), 4), r"must be finite, got nan at \[1\]"),
+    (Sparse(torch.tensor([1, 2]), torch.tensor([1.0, -float("inf")]), 4), "must be finite, got -inf"),
+    (Sparse(torch.tensor([1, 2]), torch.tensor([1.0, float("nan")]).double(), 4), "must be finite, got nan"),
+    (Sparse(torch.tensor([1, 2]), torch.tensor([1.0, float("inf")]).bfloat16(), 4), "must be finite, got inf"),
     (Sparse(torch.tensor([1, 2]), torch.ones(3), 4), "differ in shape"),
     (Sparse(torch.tensor([1, 2], dtype=torch.int32), torch.ones(2), 4), "int64"),
     (Sparse(torch.tensor([1, 2]), torch.ones(2, dtype=torch.int64), 4), "floating-point"),

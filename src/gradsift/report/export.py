@@ -9,6 +9,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from gradsift.report.style import css_variables
+from gradsift.report.text import clean
 
 FORMATS = ("svg", "png", "pdf")
 PNG_DPI = 300
@@ -46,7 +47,7 @@ def inline(figure: Figure, name: str, title: str, alt: str) -> str:
     words = {"title": title, "desc": alt}
     for place, (tag, said) in enumerate(words.items()):
         child = ElementTree.Element(tag, {"id": f"{name}-{tag}"})
-        child.text = said
+        child.text = clean(said)
         root.insert(place, child)
     root.set("role", "img")
     root.set("aria-labelledby", " ".join(f"{name}-{tag}" for tag in words))

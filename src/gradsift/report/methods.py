@@ -139,7 +139,7 @@ def _telling(paths: list[str]) -> list[str]:
 
 def _name(method: Method) -> str:
     config = method.runs[0].config
-    sparsifier, controller = str(config["sparsifier"]["name"]), str(config["controller"]["name"])
+    sparsifier, controller = (shortened(config[part]["name"], 200) for part in ("sparsifier", "controller"))
     if method.dense and sparsifier == "send-all":
         return sparsifier  # which takes no notice of k
     k = config["controller"].get("k")

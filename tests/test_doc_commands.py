@@ -1,0 +1,113 @@
+"""Every command in the README and the docs is run here, or listed with the reason why not and then parsed."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from gradsift.cli import main as command_line
+from tests.doc_pages import ROOT, blocks, read
+from tests.test_docs import PAGES
+
+# What is not run, by how it starts, and why. Commands of gradsift are parsed all the same.
+NOT_RUN = {
+    "make": "sets up an environment of its own and takes minutes; these tests are part of it",
+    "pip install": "needs a package index, and changes the environment",
+    "gradsift run --data femnist": "needs FEMNIST, a GPU and an hour",
+    "gradsift data get": "needs a network",
+}
+
+
+class Command(NamedTuple):
+    page: str
+    line: int
+    words: tuple[str, ...]
+    variables: tuple[tuple[str, str], ...]
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+    @property
+    def why_not(self) -> str | None:
+        return next((why for start, why in NOT_RUN.items() if self.text.startswith(start)), None)
+
+
+def commands() -> list[Command]:
+    found = []
+    for page in PAGES:
+        for block in blocks(read(page)):
+            if block.language not in ("sh", "bash", "console", "shell"):
+                continue
+            for number, line in enumerate(block.text.replace("\\\n", "  ").splitlines()):
+                words = shlex.split(line.removeprefix("$ "), comments=True)
+                variables = []
+                while words and "=" in words[0] and words[0].split("=")[0].isidentifier():
+                    name, value = words.pop(0).split("=", 1)
+                    variables.append((name, value))
+                if words:
+                    found.append(Command(page, block.line + number, tuple(words), tuple(variables)))
+    return found
+
+
+COMMANDS = commands()
+
+
+def name(command: Command) -> str:
+    return f"{command.page}:{command.line}: {command.text}"
+
+
+def test_there_are_commands_and_every_reason_is_needed() -> None:
+    assert any(command.page == "README.md" for command in COMMANDS)
+    for start in NOT_RUN:
+        assert any(command.text.startswith(start) for command in COMMANDS), start
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.words[0] == "gradsift"], ids=name)
+def test_every_command_of_ours_parses(command: Command) -> None:
+    parser = command_line.parser()
+    given, extra = parser.parse_known_args(list(command.words[1:]))
+    assert extra == []
+    assert given.command is not None
+
+
+@pytest.mark.parametrize("page", sorted({c.page for c in COMMANDS if c.why_not is None}))
+def test_the_commands_of_a_page_run_in_their_order(page: str, tmp_path: Path) -> None:
+    """In one folder, since a later one may use what an earlier one made."""
+    _what_the_pages_speak_of(tmp_path)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for command in COMMANDS:
+        if command.page != page or command.why_not is not None:
+            continue
+        assert command.words[0] in ("gradsift", "python", "python3"), f"{name(command)}: run it here, or say why not"
+        work = tmp_path if command.words[0] == "gradsift" else ROOT
+        done = subprocess.run(
+            command.words,
+            cwd=work,
+            env={**environment, **dict(command.variables)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.returncode == 0, f"{name(command)}\n{done.stdout}\n{done.stderr}"
+
+
+def _what_the_pages_speak_of(folder: Path) -> None:
+    """mine.npz and mymodel.py: a reader's own data and model."""
+    source = np.random.default_rng(0)
+    np.savez(
+        folder / "mine.npz",
+        x=source.random((400, 8), dtype=np.float32),
+        y=source.integers(0, 3, 400),
+        client=np.arange(400) % 5,
+        split=(np.arange(400) % 10 == 0).astype(np.uint8),
+    )
+    (folder / "mymodel.py").write_text(
+        "from torch import nn\n\n\ndef net(data):\n    return nn.Linear(data.x.shape[1], data.classes)\n"
+    )
