@@ -109,7 +109,7 @@ def test_the_readme_names_the_dense_methods() -> None:
 
 
 def test_the_commands_of_the_readme_are_targets_of_the_makefile() -> None:
-    commands = re.findall(r"^    make (\w+)", read("README.md"), re.MULTILINE)
+    commands = re.findall(r"^make (\w+)", read("README.md"), re.MULTILINE)
     targets = re.findall(r"^(\w+):", read("Makefile"), re.MULTILINE)
     assert {"run", "test"} <= set(commands) <= set(targets)
 

@@ -142,8 +142,8 @@ class NormalizedTime(CostModel):
 
     def __post_init__(self) -> None:
         """Refuse times below zero."""
-        check.finite_number("comm_time", self.comm_time, low=0.0)
-        check.finite_number("comp_time", self.comp_time, low=0.0)
+        check.real("comm_time", self.comm_time, low=0.0)
+        check.real("comp_time", self.comp_time, low=0.0)
 
     def round_cost(self, traffic: Traffic) -> float:
         """comp_time + comm_time * numbers / 2D, for the client with the most of them."""
@@ -219,7 +219,7 @@ class WeightedSum(CostModel):
         for term in terms:
             if not (isinstance(term, tuple) and len(term) == 2 and isinstance(term[1], CostModel)):
                 raise GradsiftError(f"each term must be a pair (weight, cost), got {term!r}")
-            check.finite_number("a weight", term[0], low=0.0)
+            check.real("a weight", term[0], low=0.0)
         object.__setattr__(self, "terms", terms)
 
     def round_cost(self, traffic: Traffic) -> float:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from gradsift import check
+from gradsift import check, check_tensors
 from gradsift.errors import GradsiftError
 from gradsift.sparse import Sparse
 
@@ -39,8 +39,8 @@ class Round(NamedTuple):
 
 def apply(weights: Tensor, merged: Sparse, lr: float) -> Tensor:
     """Equation (1): the weights after a step of size ``lr`` along the sparse gradient ``merged``."""
-    check.finite_number("lr", lr, low=0.0)
-    check.sparse("merged", merged, rows=False)
+    check.real("lr", lr, low=0.0)
+    check_tensors.sparse("merged", merged, rows=False)
     if weights.dim() != 1 or weights.shape[0] != merged.dim:
         raise GradsiftError(f"weights must have shape [{merged.dim}], as merged has, got {list(weights.shape)}")
     return weights.index_add(0, merged.indices, merged.values.to(weights), alpha=-lr)

@@ -155,7 +155,7 @@ NAN, INF = float("nan"), float("inf")
         (lambda: small(test_y=torch.tensor([0, -2])), "labels must not be negative, got -2 in 'data'"),
         (lambda: small(num_classes=3), "label 3 in 'data' is outside its 3 classes"),
         (lambda: small(num_classes=2), "label 2 in 'data' is outside its 2 classes"),
-        (lambda: small(num_classes=0), "num_classes must be in [1, inf), got 0"),
+        (lambda: small(num_classes=0), "num_classes must be at least 1, got 0"),
         (lambda: small(x=torch.full((6, 2), NAN)), "x of 'data' holds NaN or infinity"),
         (lambda: small(test_x=torch.tensor([[0.0, 0], [0, -INF]])), "test_x of 'data' holds NaN or infinity"),
         (lambda: small(y=torch.full((6,), INF), test_y=torch.zeros(2)), "y of 'data' holds NaN or infinity"),

@@ -210,8 +210,8 @@ def marked(row: int, **changes: Any) -> Arrays:
         (lambda: load_npz({**complete(), "x": np.array(["a"] * 40)}), "x of 'data' must hold numbers, got dtype <U1"),
         (lambda: load_npz({**complete(), "y": np.array(["a"] * 40)}), "y of 'data' must hold numbers, got dtype <U1"),
         (lambda: load_npz(complete(), clients=5), "'data' has 4 clients, cannot take 5 of them"),
-        (lambda: load_npz(complete(), clients=0), "clients must be in [1, inf), got 0"),
-        (lambda: load_npz(complete(), clients=2.5), "clients must be an integer in [1, inf), got 2.5"),  # type: ignore[arg-type]
+        (lambda: load_npz(complete(), clients=0), "clients must be at least 1, got 0"),
+        (lambda: load_npz(complete(), clients=2.5), "clients must be an integer, got 2.5"),  # type: ignore[arg-type]
         (lambda: load_npz(complete(), alpha=0.5), "alpha=0.5 is for partition 'dirichlet'; 'data' has its own clients"),
         (lambda: load_npz(complete(), at_least=5), "at_least=5 is for partition 'dirichlet'; 'data' has its own"),
         (lambda: load_npz(complete(), test_fraction=0.1), "test_fraction=0.1 has no use: 'data' has a split"),

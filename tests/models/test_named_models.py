@@ -65,7 +65,7 @@ def test_options_reach_the_model_and_replace_sizes() -> None:
             "model 'paper-cnn' takes images [n, channels, H, W], x of 'some' is [n, 8, 8]",
         ),
         ("mlp", data_of((4,), None), {}, "'some' has no class labels: say how many outputs the model has, classes=..."),
-        ("small-cnn", data_of((1, 2, 2)), {}, "image_size must be in [4, inf), got 2"),
+        ("small-cnn", data_of((1, 2, 2)), {}, "image_size must be at least 4, got 2"),
     ],
 )
 def test_bad_input(name: str, data: FederatedData, options: dict[str, Any], message: str) -> None:

@@ -86,12 +86,12 @@ def test_they_learn_the_digits(make: Callable[[int], nn.Module], lr: float, real
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: small_mlp(0, 4), "classes must be in [1, inf), got 0"),
-        (lambda: small_mlp(2, 0), "inputs must be in [1, inf), got 0"),
-        (lambda: small_mlp(2, 4, hidden=0), "hidden must be in [1, inf), got 0"),
-        (lambda: small_cnn(2, 1, 3), "image_size must be in [4, inf), got 3"),
-        (lambda: small_cnn(2, 0, 8), "channels must be in [1, inf), got 0"),
-        (lambda: small_cnn(0, 1, 8), "classes must be in [1, inf), got 0"),
+        (lambda: small_mlp(0, 4), "classes must be at least 1, got 0"),
+        (lambda: small_mlp(2, 0), "inputs must be at least 1, got 0"),
+        (lambda: small_mlp(2, 4, hidden=0), "hidden must be at least 1, got 0"),
+        (lambda: small_cnn(2, 1, 3), "image_size must be at least 4, got 3"),
+        (lambda: small_cnn(2, 0, 8), "channels must be at least 1, got 0"),
+        (lambda: small_cnn(0, 1, 8), "classes must be at least 1, got 0"),
         (lambda: small_cnn(2, 1, 8, width=-1), "width must be above 0, got -1"),
     ],
 )

@@ -9,10 +9,11 @@ from xml.etree import ElementTree
 
 import matplotlib
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from gradsift import GradsiftError, RunError
-from gradsift.report import load_run, summarise, write_report
+from gradsift.report import export, summarise, write_report
 from gradsift.report.write import ReportFiles
 from tests.report.folders import comparison, config, records, write
 
@@ -104,7 +105,8 @@ def test_without_matplotlib(runs: list[Path], tmp_path: Path, monkeypatch: pytes
 def test_an_older_report_in_the_same_place(tmp_path: Path) -> None:
     run = write(tmp_path / "run", config(), records(10))
     out = tmp_path / "out"
-    first = write_report([run], out, formats=("svg", "pdf"))
+    first = write_report([run], out, formats=("svg",))
+    (out / "figures" / "k.pdf").write_text("x")
     (out / "figures" / "mine.svg").write_text("x")
     (out / "figures" / "k.txt").write_text("x")
     shutil.rmtree(run)
@@ -117,11 +119,15 @@ def test_an_older_report_in_the_same_place(tmp_path: Path) -> None:
 
 
 def test_pdf(tmp_path: Path) -> None:
-    run = load_run(write(tmp_path / "run", config(), records(10)))
-    files = [write_report([run], tmp_path / name, formats=("pdf",)).figures for name in "ab"]
-    for one, other in zip(*files, strict=True):
-        assert one.read_bytes().startswith(b"%PDF")
-        assert one.read_bytes() == other.read_bytes()
+    figure = Figure()
+    figure.add_subplot().plot([1, 2])
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        export.save(figure, tmp_path / name / "figure.pdf")
+    written = [(tmp_path / name / "figure.pdf").read_bytes() for name in "ab"]
+    assert written[0].startswith(b"%PDF")
+    assert written[0] == written[1]
+    assert b"CreationDate" not in written[0]
 
 
 def test_notes(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def server() -> None:
 
 
 def start(target: Callable[..., Any], *arguments: Any, **options: Any) -> BaseProcess:
-    process = FORKS.Process(target=target, args=arguments, kwargs=options)
+    process = FORKS.Process(target=target, args=arguments, kwargs=options, daemon=True)  # it does not outlive us
     process.start()
     return process
 
@@ -66,7 +66,9 @@ def said(target: Callable[..., Any], report: Path, *arguments: Any, **options: A
 
 def wait_for(happened: Callable[[], Any], process: BaseProcess | subprocess.Popen[str]) -> bool:
     """Whether something happens before the process ends."""
+    patience = time.monotonic() + 300  # only so that a fault ends a test instead of stopping it
     while not happened():
+        assert time.monotonic() < patience, "nothing happens"
         ended = process.exitcode if isinstance(process, BaseProcess) else process.poll()
         if ended is not None:
             return bool(happened())

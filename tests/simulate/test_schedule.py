@@ -66,9 +66,9 @@ def test_a_schedule_can_be_written_down_and_made_again(schedule: Any) -> None:
         (lambda: Constant("0.1"), "lr must be a finite number, got '0.1'"),  # type: ignore[arg-type]
         (lambda: StepDecay(0.1, factor=-0.5, every=3), r"factor must be in \[0.0, 1.0\], got -0\.5"),
         (lambda: StepDecay(0.1, factor=1.5, every=3), r"factor must be in \[0.0, 1.0\], got 1\.5"),
-        (lambda: StepDecay(0.1, factor=0.5, every=0), r"every must be in \[1, inf\), got 0"),
+        (lambda: StepDecay(0.1, factor=0.5, every=0), r"every must be at least 1, got 0"),
         (lambda: StepDecay(math.inf, factor=0.5, every=1), "lr must be a finite number, got inf"),
-        (lambda: Cosine(0.1, rounds=1), r"rounds must be in \[2, inf\), got 1"),
+        (lambda: Cosine(0.1, rounds=1), r"rounds must be at least 2, got 1"),
         (lambda: Cosine(0.1, rounds=5, last=0.2), r"last must be in \[0\.0, 0\.1\], got 0\.2"),
         (lambda: Cosine(0, rounds=5), "lr must be positive, got 0"),
     ],

@@ -139,7 +139,7 @@ def test_dense_sparsifiers_refuse_controllers_that_vary_k(sparsifier: str, contr
 
 
 def test_a_dense_sparsifier_needs_a_whole_k() -> None:
-    with pytest.raises(gradsift.GradsiftError, match=r"needs a whole k, got 7\.5"):
+    with pytest.raises(gradsift.GradsiftError, match=r"accepts only an integer k, got 7\.5"):
         both("fedavg", gradsift.controller("fixed", k=7.5))
 
 

@@ -153,6 +153,7 @@ def test_an_overflow_is_refused_with_the_value(values: str, number: float) -> No
 
 BAD = [
     (Sparse(torch.tensor([1, 1]), torch.ones(2), 4), "index 1 twice"),
+    (Sparse(torch.tensor([7, 1, 7]), torch.ones(3), 10_000), "index 7 twice"),
     (Sparse(torch.tensor([4]), torch.ones(1), 4), r"index 4, outside \[0, 4\)"),
     (Sparse(torch.tensor([2, -1]), torch.ones(2), 4), r"index -1, outside"),
     (Sparse(torch.tensor([1, 2]), torch.tensor([1.0, float("nan")]), 4), r"must be finite, got nan at \[1\]"),
@@ -173,6 +174,14 @@ def test_what_is_not_a_set_of_finite_values_is_refused(sparse: Sparse, reason: s
     for function in (encode, encoded_size):
         with pytest.raises(GradsiftError, match=reason):
             function(sparse)
+
+
+def test_every_row_is_a_set_by_itself() -> None:
+    rows = Sparse(torch.tensor([[1, 2, 3], [3, 1, 2], [2, 1, 3]]), torch.ones(3, 3), 4)
+    assert len(set(encoded_size(rows).tolist())) == 1
+    rows.indices[2, 2] = 1
+    with pytest.raises(GradsiftError, match="index 1 twice in row 2"):
+        encoded_size(rows)
 
 
 def test_encode_takes_one_message() -> None:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypedDict, TypeVar
 
-from gradsift.control.check import integer, real
+from gradsift.check import integer, real
 from gradsift.errors import GradsiftError
 
 S = TypeVar("S")

@@ -8,8 +8,8 @@ perturbation to r n^(-1/4) / sqrt(6) and the step to r / sqrt(n): both scale wit
 import math
 from dataclasses import dataclass
 
+from gradsift.check import integer
 from gradsift.control.base import Controller, Interval, Observation, Proposal, Search, project
-from gradsift.control.check import integer
 from gradsift.control.progress import Scaled, check_bound, scaled_cost
 from gradsift.draws import rng
 

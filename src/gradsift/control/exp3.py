@@ -11,8 +11,8 @@ from typing import Literal, TypedDict
 
 import numpy as np
 
+from gradsift.check import integer, real
 from gradsift.control.base import Controller, Observation, Proposal, Search
-from gradsift.control.check import integer, real
 from gradsift.control.progress import Scaled, check_bound, scaled_cost
 from gradsift.draws import rng
 from gradsift.errors import GradsiftError

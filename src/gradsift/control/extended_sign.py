@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from gradsift.check import integer, real
 from gradsift.control.base import Controller, Interval, Observation, Proposal, Search, project
-from gradsift.control.check import integer, real
 from gradsift.control.estimate import estimated_sign
 from gradsift.control.sign import probing, step_size
 from gradsift.errors import GradsiftError

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar, TypedDict
 
+from gradsift.check import real
 from gradsift.control.base import Controller, Observation, Proposal
-from gradsift.control.check import real
 from gradsift.errors import GradsiftError
 
 

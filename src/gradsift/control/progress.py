@@ -8,8 +8,8 @@ round without decrease counts as the bound, and so does a dearer one.
 import math
 from typing import TypedDict
 
+from gradsift.check import real
 from gradsift.control.base import Observation
-from gradsift.control.check import real
 
 FIRST_TIMES = 10.0
 

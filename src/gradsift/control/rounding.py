@@ -2,7 +2,7 @@
 
 import math
 
-from gradsift.control.check import integer, real
+from gradsift.check import integer, real
 from gradsift.draws import rng
 from gradsift.errors import GradsiftError
 

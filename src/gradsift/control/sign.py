@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from gradsift.check import integer
 from gradsift.control.base import Controller, Interval, Observation, Proposal, Search, project
-from gradsift.control.check import integer
 from gradsift.control.estimate import estimated_sign
 
 

@@ -6,8 +6,8 @@ Online gradient descent (Hazan 2016) as the paper compares it (Section V-B, item
 from dataclasses import dataclass
 from typing import ClassVar
 
+from gradsift.check import real
 from gradsift.control.base import Controller, Interval, Observation, Proposal, Search, project
-from gradsift.control.check import real
 from gradsift.control.estimate import derivative
 from gradsift.control.sign import probing, step_size
 

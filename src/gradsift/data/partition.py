@@ -66,7 +66,7 @@ def dirichlet(
     """
     number, classes = _numbered(labels)
     _check(len(number), clients, seed)
-    check.finite_number("alpha", alpha)
+    check.real("alpha", alpha)
     if alpha <= 0:
         raise GradsiftError(f"alpha must be above 0, got {alpha!r}")
     check.integer("at_least", at_least, 1)
@@ -136,7 +136,7 @@ def holdout(groups: ArrayLike, fraction: float, *, seed: int = 0) -> NDArray[np.
 
     Of s samples, round(fraction * s) are held out, but never all: each group keeps at least one.
     """
-    check.finite_number("fraction", fraction, 0.0)
+    check.real("fraction", fraction, 0.0)
     if fraction >= 1:
         raise GradsiftError(f"the fraction held out for test must be below 1, got {fraction!r}")
     check.integer("seed", seed, 0, 2**64 - 1)

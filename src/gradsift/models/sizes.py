@@ -16,7 +16,7 @@ def image_sides(image_size: int | tuple[int, int], least: int) -> tuple[int, int
 
 def scaled(units: int, width: float) -> int:
     """So many units times the width, at least one."""
-    check.finite_number("width", width)
+    check.real("width", width)
     if width <= 0:
         raise GradsiftError(f"width must be above 0, got {width!r}")
     return max(1, round(units * width))

@@ -88,10 +88,9 @@ class Plot:
         self.entry(Patch(facecolor=look.colour, alpha=0.17), label)
 
     def entry(self, handle: Artist, label: str) -> None:
-        """A line of the legend. A label that starts with _ would be left out by matplotlib."""
-        label = text.shortened(label, LABEL_LENGTH)
+        """A line of the legend."""
         self.handles.append(handle)
-        self.labels.append(f" {label}" if label.startswith("_") else label)
+        self.labels.append(text.shortened(label, LABEL_LENGTH))
 
     def log_y(self, note: bool = True) -> None:
         """A logarithmic axis, which says so."""

@@ -22,6 +22,7 @@ MATPLOTLIB: dict[str, Any] = {
     "font.family": FONTS,
     "font.size": 9,
     "text.parse_math": False,  # a method's name may hold a dollar sign
+    "text.hinting": "none",  # so that letters measure the same for the layout as they do in SVG
     "text.color": LIGHT["ink"],
     "axes.labelcolor": LIGHT["ink"],
     "axes.edgecolor": LIGHT["axis"],

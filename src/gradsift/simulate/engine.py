@@ -5,7 +5,7 @@ Shapes: N clients, n of them in a round, D weights, b samples a minibatch; resid
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -125,9 +125,6 @@ class Engine:
     def _initial(self, device: torch.device, dtype: torch.dtype) -> State:
         clients = self.data.num_clients
         control = self.controller.init(dim=self.flat.dim, seed=self.settings.seed)
-        if self.sparsifier.dense and not float(self.controller.propose(control, 1).k).is_integer():
-            k = self.controller.propose(control, 1).k
-            raise GradsiftError(f"sparsifier {self.sparsifier.name!r} is dense and needs a whole k, got {k!r}")
         buffers = self.flat.buffers()
         return State(
             number=0,
@@ -149,7 +146,7 @@ class Engine:
         rnd.validate(self.flat.dim)
         first = number - (number - 1) % self.sparsifier.period(self.flat.dim, k)  # of a FedAvg period
         lr = float(self.lr(first))
-        check.finite_number(f"lr of round {first}", lr, low=0.0)
+        check.real(f"lr of round {first}", lr, low=0.0)
         present = participants(self.data.num_clients, settings.clients_per_round, seed, first)
         everyone = len(present) == self.data.num_clients
         share = self._share if everyone else self._share[present] / self._share[present].sum()
@@ -281,10 +278,12 @@ class Engine:
         good = torch.isfinite(losses) & torch.isfinite(residual).all(dim=1)
         if not bool(good.all()):
             row = int((~good).nonzero()[0])
-            client = self.data.label(int(present[row]))
             value = float(losses[row])
             what = f"loss {value}" if not math.isfinite(value) else "a gradient that is not finite"
-            raise RunError(f"round {number}: client {client} has {what}; try a smaller step size")
+            self._refuse(int(present[row]), what, number)
+
+    def _refuse(self, client: int, what: str, number: int) -> NoReturn:
+        raise RunError(f"round {number}: client {self.data.label(client)} has {what}; try a smaller step size")
 
     def _exchanged(self, local: Named, present: Ints, share: Tensor, upload: Sparse) -> tuple[Named, Named]:
         """The moving buffers after the round: averaged over its clients where weights were exchanged, else local."""
@@ -330,10 +329,10 @@ class Engine:
         x, y = self.data.x[chosen], self.data.y[chosen]
 
         def average(weights: Tensor) -> float:
-            value = float(self.flat.sample_losses(self.flat.outputs(weights, buffers, x), y).double().mean())
-            if not math.isfinite(value):
-                raise RunError(f"round {number}: the probe's loss is {value}; try a smaller step size")
-            return value
+            losses = self.flat.sample_losses(self.flat.outputs(weights, buffers, x), y).double().cpu()
+            for place in (~torch.isfinite(losses)).nonzero()[:1, 0].tolist():
+                self._refuse(int(present[place // samples]), f"loss {float(losses[place])} after the step", number)
+            return float(losses.mean())
 
         return answered.seen._replace(
             loss_before=average(answered.before),

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gradsift.check import finite_number, integer
+from gradsift.check import integer, real
 from gradsift.errors import GradsiftError
 
 Schedule = Callable[[int], float]  # round number, from 1 -> step size
@@ -18,7 +18,7 @@ class Constant:
 
     def __post_init__(self) -> None:
         """Refuse a step size that is not positive and finite."""
-        finite_number("lr", self.lr)
+        real("lr", self.lr)
         if self.lr <= 0:
             raise GradsiftError(f"lr must be positive, got {self.lr!r}")
 
@@ -38,7 +38,7 @@ class StepDecay(Constant):
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         super().__post_init__()
-        finite_number("factor", self.factor, low=0.0, high=1.0)
+        real("factor", self.factor, low=0.0, high=1.0)
         integer("every", self.every, 1)
 
     def __call__(self, number: int) -> float:
@@ -57,7 +57,7 @@ class Cosine(Constant):
         """Refuse impossible values."""
         super().__post_init__()
         integer("rounds", self.rounds, 2)
-        finite_number("last", self.last, low=0.0, high=self.lr)
+        real("last", self.last, low=0.0, high=self.lr)
 
     def __call__(self, number: int) -> float:
         """The step size of a round."""

@@ -70,11 +70,11 @@ class StopWhen:
         """Refuse impossible values."""
         check.integer("rounds", self.rounds, 1)
         if self.cost_budget is not None:
-            check.finite_number("cost_budget", self.cost_budget, low=0.0)
+            check.real("cost_budget", self.cost_budget, low=0.0)
         if self.target_loss is not None:
-            check.finite_number("target_loss", self.target_loss)
+            check.real("target_loss", self.target_loss)
         if self.target_accuracy is not None:
-            check.finite_number("target_accuracy", self.target_accuracy, low=0.0, high=1.0)
+            check.real("target_accuracy", self.target_accuracy, low=0.0, high=1.0)
 
     def due(self, number: int, spent: float) -> str | None:
         """Why to stop after round ``number``, for what needs no evaluation."""

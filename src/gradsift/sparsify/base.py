@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradsift import check
+from gradsift import check, check_tensors
 from gradsift.errors import GradsiftError
 from gradsift.round import Round
 from gradsift.sparse import Sparse, rank
@@ -39,7 +39,7 @@ class Sparsifier(ABC):
 
     def upload(self, residual: Tensor, rnd: Round) -> Sparse:
         """A_i: what each client sends of its accumulated gradient."""
-        check.residual(residual)
+        check_tensors.residual(residual)
         rnd.validate(residual.shape[-1])
         chosen = self.choose(residual, rnd)
         if chosen.values.untyped_storage().data_ptr() == residual.untyped_storage().data_ptr():
@@ -66,9 +66,9 @@ class Sparsifier(ABC):
 
     def settle(self, residual: Tensor, upload: Sparse, merged: Sparse) -> Tensor:
         """The residual less the transmitted value of every element that was both sent and kept."""
-        check.residual(residual)
-        check.sparse("upload", upload, rows=True)
-        check.sparse("merged", merged, rows=False)
+        check_tensors.residual(residual)
+        check_tensors.sparse("upload", upload, rows=True)
+        check_tensors.sparse("merged", merged, rows=False)
         if not residual.shape[-1] == upload.dim == merged.dim:
             raise GradsiftError(
                 f"dimensions differ: residual {residual.shape[-1]}, upload {upload.dim}, merged {merged.dim}"
@@ -101,7 +101,7 @@ class Sparsifier(ABC):
         return residual.scatter_add_(-1, upload.indices, -gone)
 
     def _checked(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
-        check.sparse("upload", uploads, rows=True)
+        check_tensors.sparse("upload", uploads, rows=True)
         rnd.validate(uploads.dim)
         if self.dense and uploads.size not in (0, uploads.dim):
             raise GradsiftError(f"{self.name!r} is dense: an upload of {uploads.size} of {uploads.dim} elements is not")
@@ -109,5 +109,5 @@ class Sparsifier(ABC):
             raise GradsiftError(f"an upload holds {uploads.size} elements a client, more than k = {rnd.k}")
         if uploads.indices.dim() == 1:
             uploads = Sparse(uploads.indices[None], uploads.values[None], uploads.dim)
-        check.share(share, uploads.indices.shape[0])
+        check_tensors.share(share, uploads.indices.shape[0])
         return uploads

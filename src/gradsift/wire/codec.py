@@ -6,15 +6,15 @@ Shapes: indices and values [k], or [N, k] for N messages of as many clients.
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from gradsift import check
+from gradsift import check, check_tensors
 from gradsift.sparse import Sparse
 from gradsift.wire.bits import Ints
 from gradsift.wire.errors import CodecError
+from gradsift.wire.huffman import Part
 from gradsift.wire.integers import MAX_BITS
 from gradsift.wire.message import plan
-from gradsift.wire.number_types import Floats, NumberType, Signed, number_type
+from gradsift.wire.number_types import Floats, NumberType, number_type
 
 _OWN_TYPE = {
     torch.float32: "float32",
@@ -22,6 +22,7 @@ _OWN_TYPE = {
     torch.float16: "float16",
     torch.bfloat16: "bfloat16",
 }
+_SPREAD = 100  # up to so many dimensions an element, scattering over all of them is faster than sorting
 
 
 def encode(sparse: Sparse, *, values: str | None = None) -> bytes:
@@ -32,19 +33,13 @@ def encode(sparse: Sparse, *, values: str | None = None) -> bytes:
     """
     if sparse.indices.dim() != 1:
         raise CodecError(f"a message is one [k], got {list(sparse.indices.shape)}")
-    kind, indices, numbers = _ordered(sparse, values)
-    return plan(indices, kind.split(numbers), sparse.dim, kind).write()
+    return _plans(sparse, values)[0].write()
 
 
 def encoded_size(sparse: Sparse, *, values: str | None = None) -> NDArray[np.int64]:
     """Bytes of the message that ``encode`` would make, without making it: [] for one, [N] for one a row of [N, k]."""
-    kind, indices, numbers = _ordered(sparse, values)
-    signed = kind.split(numbers)
-    if indices.ndim == 1:
-        return np.array(plan(indices, signed, sparse.dim, kind).size)
-    scales = np.broadcast_to(signed.scale, (len(indices), 1))[:, 0]
-    rows = zip(indices, signed.negative, signed.magnitude, scales, strict=True)
-    return np.array([plan(row, Signed(*rest), sparse.dim, kind).size for row, *rest in rows], np.int64)
+    sizes = np.array([part.size for part in _plans(sparse, values)], np.int64)
+    return sizes.reshape(sparse.indices.shape[:-1])
 
 
 def transmitted(sparse: Sparse, *, values: str | None = None) -> Sparse:
@@ -62,29 +57,46 @@ def _numbers(sparse: Sparse, values: str | None) -> tuple[NumberType, Floats]:
     if own is None:
         raise CodecError(f"values must be floating-point numbers, got {sparse.values.dtype}")
     kind = number_type(own if values is None else values)
-    tensor: Tensor = sparse.values.detach()
+    tensor = sparse.values.detach().cpu()
     if own in ("float16", "bfloat16"):
-        tensor = tensor.float()
-    numbers = tensor.cpu().contiguous().numpy()
+        tensor = tensor.float()  # numpy has no bfloat16
+    numbers = tensor.contiguous().numpy()
     if not np.isfinite(numbers).all():
-        check.finite("values", sparse.values)
+        check_tensors.finite("values", sparse.values)
     return kind, numbers
 
 
-def _ordered(sparse: Sparse, values: str | None) -> tuple[NumberType, Ints, Floats]:
-    """The type, and indices and values in ascending order of the index; what is not a set of indices is refused."""
+def _plans(sparse: Sparse, values: str | None) -> list[Part]:
+    """The message of each row, or of the one there is; what is not a set of indices is refused."""
     check.integer("dim", sparse.dim, 1, 2**MAX_BITS - 1)
     shape = sparse.indices.shape
     if shape != sparse.values.shape or len(shape) not in (1, 2) or sparse.indices.dtype != torch.int64:
-        check.sparse("message", sparse, rows=True)
+        check_tensors.sparse("message", sparse, rows=True)
     kind, numbers = _numbers(sparse, values)
     indices = sparse.indices.cpu().contiguous().numpy()
-    steps = np.diff(indices, axis=-1)
-    if (steps <= 0).any():
-        order = np.argsort(indices, axis=-1)
-        indices, numbers = np.take_along_axis(indices, order, -1), np.take_along_axis(numbers, order, -1)
-        steps = np.diff(indices, axis=-1)
-    ascending = bool((steps > 0).all())
-    if not ascending or (indices.size and not 0 <= indices[..., 0].min() <= indices[..., -1].max() < sparse.dim):
-        check.sparse("message", sparse, rows=True)
-    return kind, indices, numbers
+    if indices.size and not 0 <= indices.min() <= indices.max() < sparse.dim:
+        check_tensors.sparse("message", sparse, rows=True)
+    if indices.ndim == 1:
+        indices, numbers = indices[None], numbers[None]
+    made = []
+    for row, row_numbers in zip(indices, numbers, strict=True):
+        ascending, ordered = _ascending(row, row_numbers, sparse.dim)
+        if len(ascending) < len(row):
+            check_tensors.sparse("message", sparse, rows=True)
+        made.append(plan(ascending, kind.split(ordered), sparse.dim, kind))
+    return made
+
+
+def _ascending(indices: Ints, numbers: Floats, dim: int) -> tuple[Ints, Floats]:
+    """The pairs in ascending order of the index; fewer of them if an index is there twice."""
+    if (indices[1:] > indices[:-1]).all():
+        return indices, numbers
+    if dim <= _SPREAD * len(indices):
+        there = np.zeros(dim, np.bool_)
+        there[indices] = True
+        full = np.empty(dim, numbers.dtype)
+        full[indices] = numbers
+        ascending = there.nonzero()[0]
+        return ascending, full.take(ascending)
+    ascending, places = np.unique(indices, return_index=True)
+    return ascending, numbers.take(places)
