@@ -34,5 +34,5 @@ def real(name: str, value: object, low: float = -math.inf, high: float = math.in
 def _in_range(name: str, value: object, number: float, low: float, high: float) -> None:
     if low <= number <= high:
         return
-    span = f"at least {low:g}" if high == math.inf else f"in [{low:g}, {high}]"
+    span = f"at least {low:g}" if high == math.inf else f"in [{low}, {high}]"
     raise GradsiftError(f"{name} must be {span}, got {value!r}")

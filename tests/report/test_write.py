@@ -40,7 +40,7 @@ def test_files(report: ReportFiles) -> None:
             with Image.open(path) as image:
                 image.load()
                 assert image.info["dpi"] == pytest.approx((300, 300), abs=0.1)
-                assert image.width >= 1400  # 4.8 inches
+                assert image.width >= 1260  # 4.2 inches
                 colours = image.convert("RGB").resize((200, 200)).getcolors(200 * 200)
                 assert colours is not None
                 assert len(colours) > 20  # not an empty sheet

@@ -111,7 +111,7 @@ def test_whichever_comes_first() -> None:
     [
         ({"rounds": 0}, r"rounds must be at least 1, got 0"),
         ({"rounds": 2.5}, "rounds must be an integer"),
-        ({"cost_budget": -1.0}, "cost_budget must be in"),
+        ({"cost_budget": -1.0}, "cost_budget must be at least"),
         ({"target_loss": math.nan}, "target_loss must be a finite number, got nan"),
         ({"target_accuracy": 95}, r"target_accuracy must be in \[0\.0, 1\.0\], got 95"),
         ({"checkpoint_every": 0}, r"checkpoint_every must be at least 1, got 0"),

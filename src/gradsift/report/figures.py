@@ -15,7 +15,7 @@ from gradsift.report.runs import Run
 from gradsift.report.style import look
 
 BANDS = "Line: mean over seeds. Band: lowest to highest seed."
-TAILS = " Thin line: a longer seed by itself."
+TAILS = "\nThin line: a longer seed by itself."
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,10 +19,10 @@ from gradsift.report import style, text
 from gradsift.report.curves import Band, Curve
 from gradsift.report.style import Look
 
-WIDTH, HEIGHT = 4.8, 2.9  # inches; a phone shows the width as its own, with letters that can still be read
+WIDTH, HEIGHT = 4.2, 2.6  # inches; a phone shows the width as its own, with letters that can still be read
 LOG_FROM = 20.0  # an axis whose largest value is so many times its smallest is logarithmic
 STEPS = [1, 2, 2.5, 5, 10]  # from one tick to the next
-LABEL_LENGTH = 62  # characters of a label in a legend
+LABEL_LENGTH = 52  # characters of a label in a legend
 
 
 @contextmanager

@@ -23,7 +23,7 @@ a { color: var(--link); }
 .figures { display: grid; gap: 1.25rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 30rem), 1fr)); }
 figure { margin: 0; padding: 1rem; border: 1px solid var(--grid); border-radius: 6px; min-width: 0; }
 figure h3 { margin: 0 0 .6rem; }
-figure svg { display: block; width: 100%; max-width: 34rem; height: auto; margin: 0 auto; font-family: inherit; }
+figure svg { display: block; width: 100%; max-width: 31rem; height: auto; margin: 0 auto; font-family: inherit; }
 figure svg * { stroke-linejoin: round; stroke-linecap: butt; }
 figcaption { font-size: .86rem; line-height: 1.45; margin-top: .75rem; }
 figcaption .files { display: block; margin-top: .35rem; }

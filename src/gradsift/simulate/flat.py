@@ -47,6 +47,7 @@ class FlatModel:
         self._constants = {name: p.detach() for name, p in parameters.items() if name not in self.shapes} | buffers
         self.moving: tuple[str, ...] = ()  # buffers that a forward pass in training changes
         self._loops = False
+        self._batches_loss = True
         self._shared: tuple[nn.Module, shared.Sink] | None = None
 
     def weights(self) -> Tensor:
@@ -77,8 +78,15 @@ class FlatModel:
     def sample_losses(self, outputs: Any, y: Tensor) -> Tensor:
         """[s] the loss of each sample by itself."""
         with torch.no_grad():
-            losses: Tensor = torch.func.vmap(self.loss)(_singles(outputs), y.unsqueeze(1))
-        return losses
+            if self._batches_loss:
+                try:
+                    losses: Tensor = torch.func.vmap(self.loss)(
+                        _each(outputs, lambda v: v.unsqueeze(1)), y.unsqueeze(1)
+                    )
+                    return losses
+                except Exception:  # a loss that cannot be batched, or outputs that are not all tensors
+                    self._batches_loss = False
+            return torch.stack([self.loss(_row(outputs, i), y[i : i + 1]) for i in range(len(y))])
 
     def add_gradients(self, total: Tensor, point: Tensor, buffers: Named, x: Tensor, y: Tensor) -> tuple[Tensor, Named]:
         """Add each client's minibatch gradient at ``point`` ([D], or [n, D] if each has its own) to ``total`` [n, D].
@@ -113,7 +121,8 @@ class FlatModel:
             part.training = own.training
         sink.total = total
         outputs = module(x.flatten(0, 1))
-        losses: Tensor = torch.func.vmap(self.loss, randomness="different")(_unflattened(outputs, x.shape[:2]), y)
+        by_client = _each(outputs, lambda values: values.reshape(*x.shape[:2], *values.shape[1:]))
+        losses: Tensor = torch.func.vmap(self.loss, randomness="different")(by_client, y)
         losses.sum().backward()  # type: ignore[no-untyped-call]
         return losses.detach()
 
@@ -226,22 +235,21 @@ class FlatModel:
             part.training = self._training[name]
 
 
-def _singles(outputs: Any) -> Any:
-    """A batch of outputs as batches of one: [s, ...] -> [s, 1, ...], in a tensor or in each of several."""
+def _each(outputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """``change`` of a tensor, or of every tensor in a dict, list, tuple or named tuple of them."""
     if isinstance(outputs, Tensor):
-        return outputs.unsqueeze(1)
+        return change(outputs)
     if isinstance(outputs, dict):
-        return {key: _singles(value) for key, value in outputs.items()}
-    return tuple(_singles(value) for value in outputs)
+        return {key: _each(value, change) for key, value in outputs.items()}
+    if isinstance(outputs, tuple) and hasattr(outputs, "_fields"):
+        return type(outputs)(*(_each(value, change) for value in outputs))
+    if isinstance(outputs, list | tuple):
+        return type(outputs)(_each(value, change) for value in outputs)
+    return outputs
 
 
-def _unflattened(outputs: Any, lead: torch.Size) -> Any:
-    """[n * b, ...] -> [n, b, ...], in a tensor or in each of several."""
-    if isinstance(outputs, Tensor):
-        return outputs.reshape(*lead, *outputs.shape[1:])
-    if isinstance(outputs, dict):
-        return {key: _unflattened(value, lead) for key, value in outputs.items()}
-    return tuple(_unflattened(value, lead) for value in outputs)
+def _row(outputs: Any, i: int) -> Any:
+    return _each(outputs, lambda values: values[i : i + 1])
 
 
 def chunks(total: int, size: int) -> Iterator[slice]:
