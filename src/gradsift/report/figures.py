@@ -15,6 +15,7 @@ from gradsift.report.runs import Run
 from gradsift.report.style import look
 
 BANDS = "Line: mean over seeds. Band: lowest to highest seed."
+INTERVALS = "Line: mean over seeds. Shaded: from the lowest to the highest bound.\nThin lines: the bounds of each seed."
 TAILS = "\nThin line: a longer seed by itself."
 
 
@@ -64,7 +65,7 @@ def all_k(methods: Sequence[Method]) -> Drawn | None:
     if not bands:
         return None
     each = max(made[1] for _, made in found if made is not None)
-    plot = Plot.new("Rounds", "k, elements a round")
+    plot = Plot.new("Rounds", "k")
     _draw(plot, methods, bands, jumpy=True)
     if spans([float(v) for _, b in bands for v in (b.low.min(), b.high.max())]):
         plot.log_y()
@@ -86,7 +87,7 @@ def search_interval(number: int, methods: Sequence[Method]) -> Drawn | None:
     k, low, high = (over_rounds([getattr(run, name) for run in runs]) for name in ("k", "low", "high"))
     if k is None or low is None or high is None or not np.isfinite(high[0].high).any():
         return None
-    chosen, plot = look(number), Plot.new("Rounds", "k, elements a round")
+    chosen, plot = look(number), Plot.new("Rounds", "k")
     plot.axes.fill_between(k[0].x, low[0].low, high[0].high, color=chosen.colour, alpha=0.17, linewidth=0)
     for run in runs:
         for edge in (run.low, run.high):
@@ -95,8 +96,8 @@ def search_interval(number: int, methods: Sequence[Method]) -> Drawn | None:
                 plot.thin(Curve(made[0].x, made[0].mean), chosen._replace(dashes=()))
     plot.band(k[0]._replace(seeds=1), chosen, method.label, number, jumpy=True)
     many = len(runs) > 1
-    plot.patch(chosen, "search interval (widest over seeds; thin: each seed's)" if many else "search interval")
-    plot.legend_title = "Line: mean over seeds." if many else ""
+    plot.patch(chosen, "search interval")
+    plot.legend_title = INTERVALS if many else ""
     ends = [float(v) for v in (np.nanmin(low[0].low), np.nanmax(high[0].high))]
     if spans(ends):
         plot.log_y()
@@ -120,7 +121,7 @@ def traffic(methods: Sequence[Method], way: str) -> Drawn:
         return per_round(run, np.where(values > 0, values, np.nan)) if log else per_round(run, values, first=0.0)
 
     bands = _bands(methods, seed)
-    plot = Plot.new("Rounds", f"Sent {way} so far, all clients")
+    plot = Plot.new("Rounds", f"Sent {way} so far")
     _draw(plot, methods, bands)
     if log:
         first = [v[v > 0][0] for m in methods for run in m.runs for v in (run.up, run.down) if (v > 0).any()]

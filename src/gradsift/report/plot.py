@@ -92,7 +92,7 @@ class Plot:
         self.handles.append(handle)
         self.labels.append(text.shortened(label, LABEL_LENGTH))
 
-    def log_y(self, note: bool = True) -> None:
+    def log_y(self) -> None:
         """A logarithmic axis, which says so."""
         self.axes.set_yscale("log")
         self.axes.yaxis.set_major_locator(LogLocator(numticks=7))
@@ -101,8 +101,7 @@ class Plot:
         if high / low < 100:  # too few powers of ten to read a value from
             self.axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
         self.axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text.number(value)))
-        if note:
-            self.axes.set_ylabel(f"{self.axes.get_ylabel()}, log scale")
+        self.axes.set_ylabel(f"{self.axes.get_ylabel()} (log scale)")
 
     def bytes_y(self) -> None:
         """Bytes with their unit at each tick."""
