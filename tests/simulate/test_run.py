@@ -610,3 +610,10 @@ def test_state_goes_through_a_checkpoint_unchanged(tmp_path: Path) -> None:
     checkpoint.save(tmp_path / "two.npz", loaded, "me", 123)
     assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["one.npz", "two.npz"]
+
+
+def test_a_resumed_run_remembers_when_to_stop(tmp_path: Path) -> None:
+    run(tmp_path / "run", rounds=2)
+    run(tmp_path / "run", rounds=4, resume=True)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["stop"]["rounds"] == 4

@@ -94,6 +94,19 @@ class RunFolder:
         self._prune()
         return state
 
+    def amend(self, changes: dict[str, Any]) -> None:
+        """Change what may change in the configuration: a resumed run may be told to stop elsewhere."""
+        config = {**self.config, **changes}
+        if config == self.config:
+            return
+        temporary = self.path / f".{CONFIG}.tmp"
+        try:
+            _write(temporary, json.dumps(config, indent=2).encode() + b"\n")
+            os.replace(temporary, self.path / CONFIG)
+        except OSError as problem:
+            raise RunError(f"could not write {self.path / CONFIG}: {problem}; it is as it was") from problem
+        self.config = config
+
     def append(self, record: Record) -> None:
         """Write one round down."""
         line = json.dumps(record, allow_nan=False).encode() + b"\n"

@@ -244,6 +244,9 @@ def _folder(path: Path, config: Record, extra: Record, engine: Engine, resume: b
         if given["stop"]["target_accuracy"] is not None and folder.config["start"]["accuracy"] is None:
             raise GradsiftError("target_accuracy is given, but there are no class labels to test")
         engine.state = folder.restore(engine.state)
+        records = folder.records()
+        if not records or StopWhen(**given["stop"]).finished(records[-1]) is None:
+            folder.amend({**extra, "stop": given["stop"]})
     except BaseException:
         folder.close()
         raise
