@@ -42,7 +42,7 @@ class Pinned(Controller[dict[str, float]]):
         del dim, seed
         return {"seen": 0}
 
-    def propose(self, state: dict[str, float], number: int) -> Proposal:
+    def suggest(self, state: dict[str, float], number: int) -> Proposal:
         del state
         return Proposal(number, float(self.k), max(1.0, self.k / 2))
 

@@ -25,7 +25,7 @@ class Water:
 
 
 def fresh() -> Registry[Any]:
-    registry: Registry[Any] = Registry("drink")
+    registry: Registry[Any] = Registry("drink", object)
     registry.register("water")(Water)
     registry.register("tea")(Tea)
     return registry
@@ -36,7 +36,7 @@ def refused(message: str) -> Any:
 
 
 def test_register_returns_the_class_and_names_it() -> None:
-    registry: Registry[Any] = Registry("drink")
+    registry: Registry[Any] = Registry("drink", object)
 
     @registry.register("cocoa")
     class Cocoa:
@@ -56,7 +56,7 @@ def test_names_are_sorted_and_each_makes_a_new_object() -> None:
 
 
 def test_registries_do_not_share_their_names() -> None:
-    assert Registry[Any]("food").names() == []
+    assert Registry[Any]("food", object).names() == []
     assert gradsift.sparsifiers() != gradsift.controllers()
 
 

@@ -12,8 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gradsift import GradsiftError, Sparse, densify, difference, stack, top_k, weighted_sum
-from gradsift.sparse import everything, nothing, rank, restrict
+from gradsift import GradsiftError
+from gradsift.sparse import (
+    Sparse,
+    densify,
+    difference,
+    everything,
+    nothing,
+    rank,
+    restrict,
+    stack,
+    top_k,
+    weighted_sum,
+)
 from tests.sparsify.cases import Instance, as_dict, as_dicts, assert_same, assert_same_set, instances, shuffled
 
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

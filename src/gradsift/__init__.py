@@ -4,6 +4,7 @@ The core of Han, Wang, Leung, *Adaptive Gradient Sparsification for Efficient Fe
 sparsifier (upload, merge, settle) says what is sent, a controller says how much, a cost model says what it costs.
 """
 
+from gradsift.checked import densify, difference, stack, top_k, weighted_sum
 from gradsift.control import (
     Controller,
     Observation,
@@ -23,7 +24,7 @@ from gradsift.round import Round, apply
 from gradsift.simulate.run import Result, simulate
 from gradsift.simulate.schedule import Constant, Cosine, StepDecay
 from gradsift.simulate.settings import Settings
-from gradsift.sparse import Sparse, densify, difference, stack, top_k, weighted_sum
+from gradsift.sparse import Sparse
 from gradsift.sparsify import Sparsifier, register_sparsifier, sparsifier, sparsifiers
 from gradsift.version import __version__
 

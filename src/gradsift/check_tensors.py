@@ -10,8 +10,15 @@ from gradsift.sparse import Sparse
 SHARE_TOLERANCE = 1e-6
 
 
+def tensor(name: str, values: object) -> None:
+    """``values`` is a tensor, not a list or an array."""
+    if not isinstance(values, Tensor):
+        raise GradsiftError(f"{name} must be a tensor, got {values!r}")
+
+
 def finite(name: str, values: Tensor) -> None:
     """No NaN, no infinity; the error names the first bad one and where it is."""
+    tensor(name, values)
     if not values.is_floating_point():
         raise GradsiftError(f"{name} must hold floating-point numbers, got {values.dtype}")
     bad = ~torch.isfinite(values)
@@ -22,6 +29,7 @@ def finite(name: str, values: Tensor) -> None:
 
 def residual(values: Tensor) -> None:
     """One client's [D] or all clients' [N, D], finite."""
+    tensor("residual", values)
     if values.dim() not in (1, 2):
         raise GradsiftError(f"residual must be [D] or [N, D], got shape {list(values.shape)}")
     if values.shape[-1] == 0:
@@ -34,6 +42,8 @@ def residual(values: Tensor) -> None:
 def sparse(name: str, message: Sparse, rows: bool) -> None:
     """Shapes agree, indices are distinct within a row and in range, values are finite; [N, k] allowed if ``rows``."""
     indices, values, dim = message
+    tensor(f"{name}.indices", indices)
+    tensor(f"{name}.values", values)
     integer(f"{name}.dim", dim, 1)
     if indices.shape != values.shape:
         raise GradsiftError(f"{name}: indices {list(indices.shape)} and values {list(values.shape)} differ in shape")
@@ -60,6 +70,7 @@ def sparse(name: str, message: Sparse, rows: bool) -> None:
 
 def share(values: Tensor, clients: int) -> None:
     """One non-negative share a client, summing to 1."""
+    tensor("share", values)
     if values.dim() != 1 or values.shape[0] != clients:
         raise GradsiftError(f"share must have shape [{clients}], one for each upload, got {list(values.shape)}")
     finite("share", values)

@@ -2,7 +2,7 @@
 
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from gradsift.errors import GradsiftError
@@ -14,21 +14,25 @@ C = TypeVar("C", bound=type)
 class Registry(Generic[T]):
     """Named classes of one kind."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, base: type[T]) -> None:
+        self.kind, self.base = kind, base
         self._classes: dict[str, type[T]] = {}
 
     def register(self, name: str) -> Callable[[C], C]:
         """Class decorator: make the class reachable as ``name``, which it then carries as ``.name``."""
 
         def add(cls: C) -> C:
+            if not isinstance(name, str) or not name:
+                raise GradsiftError(f"a {self.kind} needs a name, got {name!r}")
+            if not (isinstance(cls, type) and issubclass(cls, self.base)):
+                raise GradsiftError(f"{cls!r} is not a {self.kind}: it must be a subclass of {self.base.__name__}")
             if name in self._classes:
                 raise GradsiftError(f"a {self.kind} named {name!r} is registered already: {self._classes[name]!r}")
             if cls in self._classes.values():  # it carries one name only
                 raise GradsiftError(f"{cls!r} is registered already, as {self.kind} {cls.name!r}")  # type: ignore[attr-defined]
             cls.name = name  # type: ignore[attr-defined]
             self._classes[name] = cls
-            return cls
+            return cls  # type: ignore[return-value]
 
         return add
 
@@ -41,21 +45,35 @@ class Registry(Generic[T]):
         return (self._class(name).__doc__ or "").strip().split("\n")[0]
 
     def _class(self, name: str) -> type[T]:
-        if name not in self._classes:
+        if not isinstance(name, str) or name not in self._classes:
             raise GradsiftError(f"unknown {self.kind} {name!r}{nearest(name, self.names())}")
         return self._classes[name]
 
     def make(self, name: str, **options: Any) -> T:
         """Build the object called ``name``; an unknown name or option is refused with the nearest valid one."""
         cls = self._class(name)
-        parameters = inspect.signature(cls).parameters
-        for option in options:
-            if option not in parameters:
-                raise GradsiftError(f"{self.kind} {name!r} has no option {option!r}{nearest(option, list(parameters))}")
-        for option, parameter in parameters.items():
-            if parameter.default is parameter.empty and option not in options:
+        check_options(f"{self.kind} {name!r}", cls, options)
+        for option, parameter in inspect.signature(cls).parameters.items():
+            needed = parameter.default is parameter.empty and parameter.kind not in _VARIABLE
+            if needed and option not in options:
                 raise GradsiftError(f"{self.kind} {name!r} needs {option}=...")
         return cls(**options)
+
+
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def check_options(
+    what: str, function: Callable[..., Any], options: Mapping[str, Any], hidden: Sequence[str] = ()
+) -> None:
+    """Refuse an option that ``function`` does not take, or that is ``hidden`` from the caller, with the nearest one."""
+    parameters = inspect.signature(function).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    valid = [name for name, parameter in parameters.items() if name not in hidden and parameter.kind not in _VARIABLE]
+    for option in options:
+        if option not in valid:
+            raise GradsiftError(f"{what} has no option {option!r}{nearest(option, valid)}")
 
 
 def nearest(given: object, valid: list[str]) -> str:

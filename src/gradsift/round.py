@@ -43,4 +43,5 @@ def apply(weights: Tensor, merged: Sparse, lr: float) -> Tensor:
     check_tensors.sparse("merged", merged, rows=False)
     if weights.dim() != 1 or weights.shape[0] != merged.dim:
         raise GradsiftError(f"weights must have shape [{merged.dim}], as merged has, got {list(weights.shape)}")
+    check_tensors.finite("weights", weights)
     return weights.index_add(0, merged.indices, merged.values.to(weights), alpha=-lr)

@@ -104,7 +104,8 @@ def densify(sparse: Sparse) -> Tensor:
 def weighted_sum(rows: Sparse, share: Tensor) -> Sparse:
     """The share-weighted sum of the N rows [N, k], over the union of their indices, ordered by index.
 
-    Each element is summed in the order of the clients, so the result does not depend on the order inside a row.
+    The result does not depend on the order inside a row: on the CPU each element is summed in the order of the clients,
+    on CUDA in an order that is always the same.
     """
     if share.shape != rows.indices.shape[:1]:
         raise GradsiftError(f"share must have shape {list(rows.indices.shape[:1])}, got {list(share.shape)}")

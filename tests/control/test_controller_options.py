@@ -108,9 +108,8 @@ def test_a_replay_plays_its_sequence_and_ends_with_it() -> None:
     controller = gradsift.controller("replay", sequence=(3, 4.5, 5))
     state = controller.init(dim=100)
     assert [controller.propose(state, number).k for number in (1, 2, 3)] == [3, 4.5, 5]
-    for number in (0, 4):
-        with pytest.raises(GradsiftError, match=f"round {number} is outside the recorded sequence of 3 rounds"):
-            controller.propose(state, number)
+    with pytest.raises(GradsiftError, match="round 4 is outside the recorded sequence of 3 rounds"):
+        controller.propose(state, 4)
 
 
 def test_no_integer_between_the_ends_leaves_no_arm() -> None:

@@ -66,7 +66,7 @@ def said(target: Callable[..., Any], report: Path, *arguments: Any, **options: A
 
 def wait_for(happened: Callable[[], Any], process: BaseProcess | subprocess.Popen[str]) -> bool:
     """Whether something happens before the process ends."""
-    patience = time.monotonic() + 300  # only so that a fault ends a test instead of stopping it
+    patience = time.monotonic() + 100  # only so that a fault ends a test instead of stopping it
     while not happened():
         assert time.monotonic() < patience, "nothing happens"
         ended = process.exitcode if isinstance(process, BaseProcess) else process.poll()
@@ -177,19 +177,28 @@ def test_ctrl_c_at_any_moment_is_clean(moment: int, tmp_path: Path, undisturbed:
 # kill -9.
 
 
-def test_killed_at_every_file_operation(tmp_path: Path, undisturbed: Callable[..., Path]) -> None:
-    whole = undisturbed(**worker.SHORT)
-    total = int(said(worker.counted, tmp_path / "count", str(tmp_path / "place" / "run")))
-    assert total > 30
-    shutil.rmtree(tmp_path / "place")
+@pytest.mark.parametrize("begun", [False, True], ids=["a new run", "a run with more rounds to go"])
+def test_killed_at_every_file_operation(begun: bool, tmp_path: Path, undisturbed: Callable[..., Path]) -> None:
+    earlier = undisturbed(**{**worker.SHORT, "rounds": 1})
+
+    def place(name: str) -> Path:
+        folder = tmp_path / name / "run"
+        if begun:
+            shutil.copytree(earlier, folder)
+        return folder
+
+    whole = place("whole")
+    total = int(said(worker.counted, tmp_path / "count", str(whole)))
+    assert total > 15
     for number in range(1, total + 1):
-        folder = tmp_path / f"place {number}" / "run"
+        folder = place(f"place {number}")
         assert finish(worker.killed_at, number, str(folder)) == -signal.SIGKILL
         assert_sound(folder)
         assert finish(worker.go, str(folder), **worker.SHORT) == 0
         assert_same_end(whole, folder)
         # And nothing else is left, in the folder or beside it.
         assert contents(folder).keys() == contents(whole).keys()
+        assert json.loads((folder / "config.json").read_text())["stop"]["rounds"] == worker.SHORT["rounds"]
         assert [entry.name for entry in folder.parent.iterdir()] == ["run"]
         shutil.rmtree(folder.parent)
 

@@ -41,6 +41,14 @@ def test_gradients_are_those_of_autograd(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", models.KINDS)
+def test_what_one_pass_can_do_is_done_in_one_pass(kind: str) -> None:
+    """The quick way gives way silently wherever a trial shows it wrong: it must not where it is meant to be right."""
+    quick = {"frozen", "tied", "unused", "image", "convolutions", "constant buffers"}
+    engine = hand.engine(models.seeded(models.KINDS[kind]), CROSS_ENTROPY, blobs())
+    assert (engine.flat._shared is not None) == (kind in quick)
+
+
+@pytest.mark.parametrize("kind", models.KINDS)
 def test_a_run_leaves_the_module_and_the_generator_as_they_were(kind: str) -> None:
     model = models.seeded(models.KINDS[kind])
     before, modes = copy.deepcopy(model), [part.training for part in model.modules()]

@@ -71,7 +71,7 @@ def counted(report: str, folder: str) -> None:
     seen: list[int] = []
     watch(folder, seen.append)
     go(folder, **SHORT)
-    total = len(seen)
+    total = len(seen)  # before the report adds its own
     Path(report).write_text(str(total))
 
 

@@ -13,7 +13,7 @@ import gradsift
 from gradsift import Controller, CostModel, FederatedData, Sparsifier
 from gradsift.cli.options import UsageError, literal
 from gradsift.errors import GradsiftError
-from gradsift.registry import nearest
+from gradsift.registry import check_options, nearest
 from gradsift.simulate.schedule import Constant, Cosine, StepDecay
 
 COSTS: dict[str, type[CostModel]] = {
@@ -173,10 +173,7 @@ def pick_dtype(name: str) -> torch.dtype:
 
 
 def _construct(cls: Any, what: str, options: dict[str, Any]) -> Any:
-    valid = list(inspect.signature(cls).parameters)
-    for option in options:
-        if option not in valid:
-            raise UsageError(f"{what} has no option {option!r}{nearest(option, valid)}")
+    check_options(what, cls, options)
     try:
         return cls(**options)
     except GradsiftError:

@@ -26,7 +26,7 @@ __all__ = [
     "round_probe_k",
 ]
 
-_REGISTRY: Registry[Controller[Any]] = Registry("controller")
+_REGISTRY: Registry[Controller[Any]] = Registry("controller", Controller)  # type: ignore[type-abstract]
 register_controller = _REGISTRY.register
 describe = _REGISTRY.describe
 

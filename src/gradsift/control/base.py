@@ -22,6 +22,12 @@ class Proposal(NamedTuple):
     probe_k: float | None = None  # k' of the probe; None: this controller needs none
     memo: dict[str, float] = {}  # noqa: RUF012  (never written to) what the controller needs back with the answer
 
+    def recall(self, what: str) -> float:
+        """What the controller left in the memo; a proposal without it was not made by it."""
+        if what not in self.memo:
+            raise GradsiftError(f"the proposal of round {self.number} has no {what!r} in its memo: {self.memo!r}")
+        return self.memo[what]
+
 
 class Observation(NamedTuple):
     """What became of a proposal. It may arrive a round late: it carries the proposal that it answers.
@@ -41,6 +47,8 @@ class Observation(NamedTuple):
 
     def validate(self, probes: bool) -> None:
         """Refuse what is not finite, and a probing controller's observation without its probe."""
+        if not isinstance(self.proposal, Proposal):
+            raise GradsiftError(f"an observation answers a Proposal, got {self.proposal!r}")
         integer("round number", self.proposal.number, 1)
         real("cost", self.cost, low=0)
         if self.probe_cost is not None:
@@ -65,7 +73,8 @@ class Observation(NamedTuple):
 class Controller(ABC, Generic[S]):
     """One way to decide how many elements to send.
 
-    A subclass defines ``start``, ``propose`` and ``learn``; ``init`` and ``update`` validate and call them.
+    A subclass defines ``start``, ``suggest`` and ``learn``; ``init``, ``propose`` and ``update`` validate and call
+    them.
     """
 
     name: ClassVar[str] = ""
@@ -80,6 +89,11 @@ class Controller(ABC, Generic[S]):
         if seed >= 2**64:
             raise GradsiftError(f"seed must be in [0, 2**64), got {seed!r}")
         return self.start(dim, seed)
+
+    def propose(self, state: S, number: int) -> Proposal:
+        """k (and k') for round ``number``, counted from 1."""
+        integer("round number", number, 1)
+        return self.suggest(state, number)
 
     def update(self, state: S, seen: Observation) -> S:
         """The state after learning what became of a proposal; ``state`` itself is left as it was."""
@@ -96,8 +110,8 @@ class Controller(ABC, Generic[S]):
         """``init`` after the checks."""
 
     @abstractmethod
-    def propose(self, state: S, number: int) -> Proposal:
-        """k (and k') for round ``number``, counted from 1."""
+    def suggest(self, state: S, number: int) -> Proposal:
+        """``propose`` after the checks."""
 
     @abstractmethod
     def learn(self, state: S, seen: Observation) -> S:

@@ -38,7 +38,7 @@ class ContinuousBandit(Search, Controller[BanditState]):
         state = BanditState(**self.interval(dim), seed=seed, bound=self.bound)
         return self._move(state, state["k"])
 
-    def propose(self, state: BanditState, number: int) -> Proposal:
+    def suggest(self, state: BanditState, number: int) -> Proposal:
         """The centre, perturbed up or down by a fair coin, and kept from leaving K by a rounding error."""
         direction = 1.0 if rng(state["seed"], "exploration", number=number).random() < 0.5 else -1.0
         k = project(state["k"] + direction * self.perturbation(state), state["low"], state["high"])
@@ -50,7 +50,7 @@ class ContinuousBandit(Search, Controller[BanditState]):
         if cost is None:
             return state
         step = self._half(state) / math.sqrt(self.horizon)
-        return self._move({**state, "bound": bound}, state["k"] - step * cost * seen.proposal.memo["direction"])
+        return self._move({**state, "bound": bound}, state["k"] - step * cost * seen.proposal.recall("direction"))
 
     def perturbation(self, state: BanditState) -> float:
         """How far from the centre it plays."""

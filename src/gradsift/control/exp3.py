@@ -65,7 +65,7 @@ class Exp3(Search, Controller[Exp3State]):
             raise GradsiftError(f"no integer k in [{whole['low']!r}, {whole['high']!r}]")
         return Exp3State(low=low, high=high, seed=seed, log_weights={}, bound=self.bound)
 
-    def propose(self, state: Exp3State, number: int) -> Proposal:
+    def suggest(self, state: Exp3State, number: int) -> Proposal:
         """An arm drawn from (1 - gamma) weights + gamma uniform."""
         drawn = self._draw(state, number)
         memo = {"arm": drawn["arm"], "probability": drawn["probability"]}
@@ -76,23 +76,27 @@ class Exp3(Search, Controller[Exp3State]):
         cost, bound = scaled_cost(state["bound"], seen)
         if cost is None:
             return state
-        memo = seen.proposal.memo
-        arm, count = str(int(memo["arm"])), self.count(state)
-        gain = self.exploration(count) * (1 - cost) / (memo["probability"] * count)
+        count = self.count(state)
+        chosen, probability = seen.proposal.recall("arm"), seen.proposal.recall("probability")
+        if not (0 <= chosen < count and 0 < probability <= 1):
+            raise GradsiftError(f"the proposal is not one of these {count} arms: {seen.proposal.memo!r}")
+        arm = str(int(chosen))
+        gain = self.exploration(count) * (1 - cost) / (probability * count)
         log_weights = {**state["log_weights"], arm: state["log_weights"].get(arm, 0.0) + gain}
         return {**state, "bound": bound, "log_weights": log_weights}
 
     def count(self, state: Exp3State) -> int:
         """K: how many arms there are."""
-        whole = state["high"] - state["low"] + 1
-        return whole if self.grid == "every" else min(self.arms, whole)
+        return state["high"] - state["low"] + 1 if self.grid == "every" else len(self._grid(state))
 
     def k_of(self, state: Exp3State, arm: int) -> int:
         """The k that an arm stands for."""
-        low, high, count = state["low"], state["high"], self.count(state)
-        if self.grid == "every" or count == high - low + 1:
-            return low + arm
-        return round(low * math.pow(high / low, arm / (count - 1)))
+        return state["low"] + arm if self.grid == "every" else self._grid(state)[arm]
+
+    def _grid(self, state: Exp3State) -> list[int]:
+        """At most ``arms`` values of k, evenly spaced in their logarithm; those that round to the same are one."""
+        ratio = state["high"] / state["low"]
+        return sorted({round(state["low"] * ratio ** (arm / (self.arms - 1))) for arm in range(self.arms)})
 
     def exploration(self, count: int) -> float:
         """gamma: the probability of a uniform draw."""

@@ -63,7 +63,7 @@ class ExtendedSign(Search, Controller[ExtendedState]):
             window_high=None,
         )
 
-    def propose(self, state: ExtendedState, number: int) -> Proposal:
+    def suggest(self, state: ExtendedState, number: int) -> Proposal:
         """k_m and its probe."""
         return probing(state, number, step_size(state, number - state["started"]))
 

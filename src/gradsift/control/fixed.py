@@ -33,7 +33,7 @@ class Fixed(Controller[FixedState]):
             raise GradsiftError(f"k must be in [1, {dim}], got {self.k!r}")
         return FixedState(k=float(self.k))
 
-    def propose(self, state: FixedState, number: int) -> Proposal:
+    def suggest(self, state: FixedState, number: int) -> Proposal:
         """k."""
         return Proposal(number, state["k"])
 

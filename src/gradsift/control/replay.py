@@ -20,21 +20,30 @@ class Replay(Controller[ReplayState]):
     sequence: Sequence[float]
     learns: ClassVar[bool] = False
 
-    def start(self, dim: int, seed: int) -> ReplayState:
-        """Refuse a sequence that holds an impossible k."""
-        del seed
-        if not hasattr(self.sequence, "__getitem__") or len(self.sequence) == 0:
+    def __post_init__(self) -> None:
+        """Take a copy of the sequence, and refuse one that holds an impossible k."""
+        try:
+            sequence = tuple(self.sequence)
+        except TypeError:
+            sequence = ()
+        if not sequence or isinstance(self.sequence, str):
             raise GradsiftError(f"sequence must be a list of numbers, and not empty, got {self.sequence!r}")
+        for number, k in enumerate(sequence, start=1):
+            real(f"k of round {number}", k, low=1)
+        object.__setattr__(self, "sequence", sequence)
+
+    def start(self, dim: int, seed: int) -> ReplayState:
+        """Refuse a sequence that is not for this dimension."""
+        del seed
         for number, k in enumerate(self.sequence, start=1):
-            real(f"k of round {number}", k)
-            if not 1 <= k <= dim:
+            if k > dim:
                 raise GradsiftError(f"k must be in [1, {dim}], got {k!r} for round {number}")
         return ReplayState()
 
-    def propose(self, state: ReplayState, number: int) -> Proposal:
+    def suggest(self, state: ReplayState, number: int) -> Proposal:
         """The recorded k."""
         del state
-        if not 1 <= number <= len(self.sequence):
+        if number > len(self.sequence):
             raise GradsiftError(f"round {number} is outside the recorded sequence of {len(self.sequence)} rounds")
         return Proposal(number, float(self.sequence[number - 1]))
 

@@ -26,5 +26,6 @@ def round_probe_k(probe_k: float, used_k: int, seed: int, number: int) -> int:
 
 def _round(k: float, seed: int, number: int, purpose: str) -> int:
     real("k", k, low=1)
+    integer("round number", number, 1)
     floor = math.floor(k)
     return floor + (rng(seed, purpose, number=number).random() < k - floor)

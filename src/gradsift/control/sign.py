@@ -33,7 +33,7 @@ class Sign(Search, Controller[Interval]):
         del seed
         return self.interval(dim)
 
-    def propose(self, state: Interval, number: int) -> Proposal:
+    def suggest(self, state: Interval, number: int) -> Proposal:
         """k_m and its probe."""
         return probing(state, number, step_size(state, number))
 

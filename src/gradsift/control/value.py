@@ -31,7 +31,7 @@ class Value(Search, Controller[Interval]):
         del seed
         return self.interval(dim)
 
-    def propose(self, state: Interval, number: int) -> Proposal:
+    def suggest(self, state: Interval, number: int) -> Proposal:
         """k_m and its probe, as in Algorithm 2."""
         return probing(state, number, step_size(state, number))
 

@@ -12,9 +12,8 @@ from gradsift.data.federated import FederatedData
 from gradsift.data.femnist import femnist
 from gradsift.data.leaf import import_leaf, is_leaf_folder
 from gradsift.data.npz import load_npz
-from gradsift.data.options import check_options
 from gradsift.errors import GradsiftError
-from gradsift.registry import nearest
+from gradsift.registry import check_options, nearest
 
 _NAMED: dict[str, Callable[..., FederatedData]] = {"cifar10": cifar10, "digits": digits, "femnist": femnist}
 

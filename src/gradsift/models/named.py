@@ -7,11 +7,10 @@ from typing import Any
 from torch import nn
 
 from gradsift.data.federated import FederatedData
-from gradsift.data.options import check_options
 from gradsift.errors import GradsiftError
 from gradsift.models.paper_cnn import paper_cnn
 from gradsift.models.small import small_cnn, small_mlp
-from gradsift.registry import nearest
+from gradsift.registry import check_options, nearest
 
 _NAMED: dict[str, Callable[..., nn.Module]] = {"mlp": small_mlp, "paper-cnn": paper_cnn, "small-cnn": small_cnn}
 

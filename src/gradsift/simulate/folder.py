@@ -20,7 +20,7 @@ from gradsift.simulate.engine import Record, State
 
 KEEP = 2
 CONFIG, RECORDS, LOCK = "config.json", "records.jsonl", ".lock"
-OURS = re.compile(r"config\.json|records\.jsonl|\.lock|\.?checkpoint-\d+\.npz(\.tmp)?")
+OURS = re.compile(r"config\.json|records\.jsonl|\.lock|\.?checkpoint-\d+\.npz(\.tmp)?")  # of a folder being made
 
 
 class RunFolder:
@@ -105,6 +105,8 @@ class RunFolder:
             os.replace(temporary, self.path / CONFIG)
         except OSError as problem:
             raise RunError(f"could not write {self.path / CONFIG}: {problem}; it is as it was") from problem
+        finally:
+            temporary.unlink(missing_ok=True)  # still there only if the writing was cut short
         self.config = config
 
     def append(self, record: Record) -> None:
@@ -216,7 +218,7 @@ def _locked(path: Path) -> IO[bytes]:
     except BaseException:
         lock.close()
         raise
-    for stale in path.glob(".checkpoint-*.tmp"):
+    for stale in path.glob(".*.tmp"):
         with contextlib.suppress(OSError):
             stale.unlink()
     return lock

@@ -13,7 +13,7 @@ from gradsift.sparsify.unidirectional_top_k import UnidirectionalTopK
 
 __all__ = ["Sparsifier", "describe", "register_sparsifier", "sparsifier", "sparsifiers"]
 
-_REGISTRY: Registry[Sparsifier] = Registry("sparsifier")
+_REGISTRY: Registry[Sparsifier] = Registry("sparsifier", Sparsifier)  # type: ignore[type-abstract]
 register_sparsifier = _REGISTRY.register
 describe = _REGISTRY.describe
 

@@ -41,7 +41,7 @@ class Sparsifier(ABC):
         """A_i: what each client sends of its accumulated gradient."""
         check_tensors.residual(residual)
         rnd.validate(residual.shape[-1])
-        chosen = self.choose(residual, rnd)
+        chosen = self.choose(residual.detach(), rnd)
         if chosen.values.untyped_storage().data_ptr() == residual.untyped_storage().data_ptr():
             # A whole vector: the message must not change while its client goes on accumulating in place.
             return chosen._replace(values=chosen.values.clone())
@@ -77,7 +77,7 @@ class Sparsifier(ABC):
             raise GradsiftError(
                 f"residual {list(residual.shape)} and upload {list(upload.indices.shape)} are not of the same clients"
             )
-        return self.forget(residual.clone(memory_format=torch.contiguous_format), upload, merged)
+        return self.forget(residual.detach().clone(memory_format=torch.contiguous_format), upload, merged)
 
     @abstractmethod
     def choose(self, residual: Tensor, rnd: Round) -> Sparse:
