@@ -24,9 +24,9 @@ from torch import nn
 import gradsift
 from gradsift.control import Controller, Observation, Proposal
 from gradsift.models.paper_cnn import paper_cnn
-from gradsift.simulate.engine import Engine
-from gradsift.simulate.schedule import Constant
-from gradsift.simulate.settings import Settings
+from gradsift.simulation.engine import Engine
+from gradsift.simulation.schedule import Constant
+from gradsift.simulation.settings import Settings
 
 
 class Pinned(Controller[dict[str, float]]):

@@ -46,7 +46,7 @@ def entropy_bytes(dim: int, k: int) -> float:
 
 
 def pairs(sparse: Sparse) -> bytes:
-    """The usual format: 4 bytes of index and 4 of value, one pair after the other, in the order that suits zstd best."""
+    """The usual format: 4 bytes of index and 4 of value, pair after pair, in the order that suits zstd best."""
     order = sparse.indices.argsort()
     both = np.stack([sparse.indices[order].numpy().astype("<i4"), sparse.values[order].numpy().view("<i4")], axis=1)
     return both.tobytes()

@@ -163,8 +163,8 @@ def test_the_sparsifier_probes_as_it_would_merge(case: tuple[torch.Tensor, torch
     assert probe_is_fresh_merge(example_sparsifier(), *case)
 
 
-def test_without_its_preview_it_would_not() -> None:
-    careless = type("Careless", (examples()["RandomK"],), {"preview": Sparsifier.preview})
+def test_without_its_prefix_it_would_not() -> None:
+    careless = type("Careless", (examples()["RandomK"],), {"prefix": Sparsifier.prefix})
     residual = torch.arange(1.0, 9.0).repeat(2, 1)
     assert not probe_is_fresh_merge(careless(), residual, torch.tensor([0.5, 0.5]), gradsift.Round(1, k=5))
 

@@ -7,7 +7,7 @@ from torch import nn
 
 import gradsift
 from gradsift.report import summarise, write_report
-from tests.simulate.problems import blobs, mlp
+from tests.simulation.problems import blobs, mlp
 
 
 def test_runs_of_the_simulator(tmp_path: Path) -> None:

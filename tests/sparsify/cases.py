@@ -16,7 +16,7 @@ from torch import Tensor
 
 import gradsift
 from gradsift import Round, Sparse, Sparsifier
-from gradsift.simulate import literal
+from gradsift.simulation import literal
 
 
 class Contract(NamedTuple):

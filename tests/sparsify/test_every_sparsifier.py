@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import gradsift
 from gradsift import GradsiftError, Sparse, Sparsifier
-from gradsift.simulate import literal
+from gradsift.simulation import literal
 from tests.sparsify.cases import (
     ALL,
     DENSE,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import gradsift
 from gradsift import Round, Sparse
-from gradsift.simulate import literal
+from gradsift.simulation import literal
 from gradsift.sparsify.fab_top_k import fair_selection
 from tests.sparsify.cases import Instance, as_dict, as_dicts, instances
 

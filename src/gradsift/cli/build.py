@@ -14,7 +14,7 @@ from gradsift import Controller, CostModel, FederatedData, Sparsifier
 from gradsift.cli.options import UsageError, literal
 from gradsift.errors import GradsiftError
 from gradsift.registry import check_options, nearest
-from gradsift.simulate.schedule import Constant, Cosine, StepDecay
+from gradsift.simulation.schedule import Constant, Cosine, StepDecay
 
 COSTS: dict[str, type[CostModel]] = {
     "normalized-time": gradsift.NormalizedTime,
@@ -49,7 +49,15 @@ def simulate_arguments(settings: dict[str, Any]) -> dict[str, Any]:
         "clients_per_round",
         "delay",
     )
-    more = ("probe_samples", "charge_probe", "dense_fallback", "buffers", "eval_every", "checkpoint_every")
+    more = (
+        "probe_samples",
+        "charge_probe",
+        "dense_fallback",
+        "encoded_bytes",
+        "buffers",
+        "eval_every",
+        "checkpoint_every",
+    )
     return {
         "model": model,
         "loss": load_loss(settings, data),

@@ -10,8 +10,8 @@ import gradsift
 from gradsift.cli import build, running
 from gradsift.cli.options import BY_NAME, UsageError, gather, read_toml
 from gradsift.registry import nearest
-from gradsift.simulate.folder import CONFIG, read_records
-from gradsift.simulate.settings import StopWhen
+from gradsift.simulation.folder import CONFIG, read_records
+from gradsift.simulation.settings import StopWhen
 
 PLAN = "comparison.json"
 COST_BUDGET = 400.0  # what every method may spend, where nothing else is said

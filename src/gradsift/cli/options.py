@@ -59,6 +59,7 @@ RUN = (
     Option("comm_time", float, 10.0, "what it costs", "normalised time of one dense exchange; computing is 1", "T"),
     Option("charge_probe", None, False, "what it costs", "count the probe's message in the cost"),
     Option("dense_fallback", None, False, "what it costs", "count a message as dense where that is smaller"),
+    Option("encoded_bytes", None, False, "what it costs", "count bytes of the wire format, not 4 for each number"),
     Option("rounds", whole, 300, "training", "stop after so many rounds", "N"),
     Option("cost_budget", float, None, "training", "stop when this much is spent", "C"),
     Option("target_loss", float, None, "training", "stop when the global loss is this low", "L"),

@@ -11,8 +11,8 @@ from gradsift.cli.build import simulate_arguments
 from gradsift.cli.display import Display, size
 from gradsift.cli.options import UsageError, gather
 from gradsift.errors import RunError
-from gradsift.simulate.folder import read_config, read_records
-from gradsift.simulate.run import Result
+from gradsift.simulation.folder import read_config, read_records
+from gradsift.simulation.run import Result
 
 STOPS = ("rounds", "cost_budget", "target_loss", "target_accuracy")
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradsift.errors import GradsiftError
-from gradsift.simulate.folder import CONFIG, RECORDS, read_config, read_records
+from gradsift.simulation.folder import CONFIG, RECORDS, read_config, read_records
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

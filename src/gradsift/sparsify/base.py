@@ -20,7 +20,7 @@ class Sparsifier(ABC):
 
     The public phases (``upload``, ``merge``, ``probe``, ``settle``) validate, then call the steps below them
     (``choose``, ``combine``, ``preview``, ``forget``), which trust their input: a driver's hot loop may call those and
-    check once a round. A new method defines ``choose`` and ``combine``, and ``preview`` where the elements it would
+    check once a round. A new method defines ``choose`` and ``combine``, and ``prefix`` where the elements it would
     have sent at a smaller k are not the largest of those it sent.
     """
 
@@ -88,10 +88,14 @@ class Sparsifier(ABC):
         """``merge`` without the checks, of uploads [N, k]; it must not depend on the order inside a row."""
 
     def preview(self, uploads: Sparse, share: Tensor, rnd: Round, probe_k: int) -> Sparse:
-        """``probe`` without the checks; by default each upload's ``probe_k`` largest elements, combined afresh."""
+        """``probe`` without the checks: what the clients would have sent at ``probe_k``, combined afresh."""
+        return self.combine(self.prefix(uploads, rnd, probe_k), share, rnd._replace(k=probe_k))
+
+    def prefix(self, uploads: Sparse, rnd: Round, probe_k: int) -> Sparse:
+        """What the clients would have sent at ``probe_k``: by default the largest elements of what they sent."""
+        del rnd
         indices, values, dim = rank(uploads)
-        prefix = Sparse(indices[..., :probe_k], values[..., :probe_k], dim)
-        return self.combine(prefix, share, rnd._replace(k=probe_k))
+        return Sparse(indices[..., :probe_k], values[..., :probe_k], dim)
 
     def forget(self, residual: Tensor, upload: Sparse, merged: Sparse) -> Tensor:
         """``settle`` without the checks, in place: ``residual`` itself is changed and returned."""

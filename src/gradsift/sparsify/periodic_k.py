@@ -31,13 +31,13 @@ class PeriodicK(Sparsifier):
         del rnd
         return weighted_sum(uploads, share)
 
-    def preview(self, uploads: Sparse, share: Tensor, rnd: Round, probe_k: int) -> Sparse:
+    def prefix(self, uploads: Sparse, rnd: Round, probe_k: int) -> Sparse:
         """The first k' of the permutation's order are what a round at k' would have sent."""
-        would_send = torch.zeros(uploads.dim, dtype=torch.bool, device=uploads.indices.device)
-        would_send[self.coordinates(uploads.dim, rnd._replace(k=probe_k)).to(would_send.device)] = True
-        total = weighted_sum(uploads, share)
-        sent = would_send[total.indices]
-        return Sparse(total.indices[sent], total.values[sent], total.dim)
+        wanted = torch.zeros(uploads.dim, dtype=torch.bool, device=uploads.indices.device)
+        wanted[self.coordinates(uploads.dim, rnd._replace(k=probe_k)).to(wanted.device)] = True
+        sent = wanted[uploads.indices]  # as many in each row, since all clients sent the same coordinates
+        rows = uploads.indices.shape[:-1]
+        return Sparse(uploads.indices[sent].view(*rows, -1), uploads.values[sent].view(*rows, -1), uploads.dim)
 
     @staticmethod
     def coordinates(dim: int, rnd: Round) -> Tensor:

@@ -62,8 +62,8 @@ def plan(indices: Ints, signed: Signed, dim: int, kind: NumberType) -> Part:
 def decode(data: bytes | bytearray | memoryview, limits: Limits) -> Sparse:
     """The message in ``data``, ordered by index; values are float32, or float64 if they were sent as such.
 
-    Whatever the bytes are, this returns a valid ``Sparse`` within ``limits`` or raises ``CodecError``. It takes memory
-    for at most min(max_elements, 8 * len(data)) elements, some 60 bytes each.
+    Whatever the bytes are, this returns a valid ``Sparse`` within ``limits`` or raises ``CodecError``. It takes
+    under 200 bytes for each of up to min(max_elements, 8 * len(data)) elements, and min(max_dim, 8 * len(data)) bytes.
     """
     reader = Reader(np.frombuffer(data, np.uint8))
     kind, dim, count = _read_header(reader, limits)

@@ -17,11 +17,11 @@ from gradsift.control import Controller, Observation, round_k, round_probe_k
 from gradsift.cost import CostModel, Traffic
 from gradsift.data.federated import FederatedData
 from gradsift.round import Round
-from gradsift.simulate.flat import Loss
-from gradsift.simulate.literal import Message, Vector, procedure
-from gradsift.simulate.sampling import minibatch, participants, probe_sample
-from gradsift.simulate.schedule import Schedule
-from gradsift.simulate.settings import Settings
+from gradsift.simulation.flat import Loss
+from gradsift.simulation.literal import Message, Vector, procedure
+from gradsift.simulation.sampling import minibatch, participants, probe_sample
+from gradsift.simulation.schedule import Schedule
+from gradsift.simulation.settings import Settings
 
 
 class Step(NamedTuple):

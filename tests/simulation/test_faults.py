@@ -23,17 +23,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradsift import GradsiftError, RunError
-from gradsift.simulate import checkpoint
-from gradsift.simulate.engine import State
-from gradsift.simulate.folder import RunFolder
-from tests.simulate import worker
-from tests.simulate.test_run import arrays, assert_same_end, contents
-from tests.simulate.test_run import run as simulate
+from gradsift.simulation import checkpoint
+from gradsift.simulation.engine import State
+from gradsift.simulation.folder import RunFolder
+from tests.simulation import worker
+from tests.simulation.test_run import arrays, assert_same_end, contents
+from tests.simulation.test_run import run as simulate
 
 ROOT = Path(__file__).resolve().parents[2]
 # Children are forked from a server that has torch loaded: a process costs milliseconds, and is a process.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.simulate.warm"])
+FORKS.set_forkserver_preload(["tests.simulation.warm"])
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -112,7 +112,7 @@ def assert_sound(folder: Path) -> None:
 
 def script(folder: Path, rounds: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.simulate.worker", str(folder), str(rounds)],
+        [sys.executable, "-m", "tests.simulation.worker", str(folder), str(rounds)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -459,8 +459,8 @@ def test_any_truncation_is_noticed(keep: int) -> None:
 
 def _like(folder: Path) -> State:
     """The state of the run, as a driver that resumes it has one."""
-    from tests.simulate import hand
-    from tests.simulate.problems import blobs, mlp
+    from tests.simulation import hand
+    from tests.simulation.problems import blobs, mlp
 
     del folder
     import torch

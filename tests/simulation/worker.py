@@ -1,4 +1,4 @@
-"""Runs that other processes start, and end as they like. ``python -m tests.simulate.worker FOLDER`` is one of them."""
+"""Runs that other processes start, and end as they like; ``python -m tests.simulation.worker FOLDER`` is one."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import gradsift
-from tests.simulate.problems import blobs, mlp
+from tests.simulation.problems import blobs, mlp
 
 ROUNDS, EVERY = 12, 2  # rounds of a run, and from one checkpoint to the next
 SHORT: dict[str, Any] = {"rounds": 2, "checkpoint_every": 1}  # the least that writes, adds and removes checkpoints

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from gradsift.cost import CostModel
 from gradsift.data.federated import FederatedData
-from gradsift.simulate.engine import Engine
-from gradsift.simulate.flat import Loss
-from gradsift.simulate.settings import StopWhen
+from gradsift.simulation.engine import Engine
+from gradsift.simulation.flat import Loss
+from gradsift.simulation.settings import StopWhen
 from gradsift.version import __version__
 
 FREE = ("versions", "stop", "start")  # what may differ when a run is resumed

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradsift.control import Observation, Proposal
 from gradsift.errors import GradsiftError, RunError
-from gradsift.simulate.engine import Pending, State
+from gradsift.simulation.engine import Pending, State
 
 FORMAT = "gradsift checkpoint 1"
 

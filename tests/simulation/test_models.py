@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 import gradsift
 from gradsift import FederatedData, GradsiftError
-from gradsift.simulate.flat import Loss
-from gradsift.simulate.sampling import participants
-from tests.simulate import hand, models
-from tests.simulate.problems import blobs, mlp
+from gradsift.simulation.flat import Loss
+from gradsift.simulation.sampling import participants
+from tests.simulation import hand, models
+from tests.simulation.problems import blobs, mlp
 
 # torch batches some layers by a loop of its own, and says that this is slow.
 pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")

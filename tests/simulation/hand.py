@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 import gradsift
 from gradsift import Controller, FederatedData, NormalizedTime, Settings
-from gradsift.simulate.engine import Engine
-from gradsift.simulate.flat import Loss
-from gradsift.simulate.sampling import minibatch
-from gradsift.simulate.schedule import Constant, Schedule
+from gradsift.simulation.engine import Engine
+from gradsift.simulation.flat import Loss
+from gradsift.simulation.sampling import minibatch
+from gradsift.simulation.schedule import Constant, Schedule
 
 LR = 0.1
 BATCH = 8

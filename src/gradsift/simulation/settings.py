@@ -31,6 +31,7 @@ class Settings:
     probe_samples: int = 1  # samples of each client's minibatch that the three losses are taken on
     charge_probe: bool = False  # whether the probe's message counts in the cost; it is recorded always
     dense_fallback: bool = False  # charge a message as dense where that is smaller than index-value pairs
+    encoded_bytes: bool = False  # count the bytes of the wire format, not 4 for each index and value
     buffers: Literal["refuse", "average"] = "refuse"  # what to do with buffers that change in training (BatchNorm)
     eval_every: int = 10  # rounds from one evaluation to the next; the first and the last round have one too
     eval_batch: int = 1024

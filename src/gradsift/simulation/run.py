@@ -23,12 +23,12 @@ from gradsift.cost import CostModel, NormalizedTime
 from gradsift.data.federated import FederatedData
 from gradsift.errors import GradsiftError, RunError
 from gradsift.registry import nearest
-from gradsift.simulate.describe import FREE, describe, differences
-from gradsift.simulate.engine import Engine, Record
-from gradsift.simulate.flat import Loss
-from gradsift.simulate.folder import RunFolder
-from gradsift.simulate.schedule import Constant, Schedule
-from gradsift.simulate.settings import Settings, StopWhen
+from gradsift.simulation.describe import FREE, describe, differences
+from gradsift.simulation.engine import Engine, Record
+from gradsift.simulation.flat import Loss
+from gradsift.simulation.folder import RunFolder
+from gradsift.simulation.schedule import Constant, Schedule
+from gradsift.simulation.settings import Settings, StopWhen
 from gradsift.sparsify import Sparsifier
 from gradsift.sparsify import sparsifier as sparsifier_named
 

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 import gradsift
 from gradsift import Cosine, FederatedData, GradsiftError, NormalizedTime, Result, RunError, StepDecay
-from gradsift.simulate import checkpoint
-from gradsift.simulate.folder import read_config, read_records
-from tests.simulate import models
-from tests.simulate.problems import blobs, mlp
+from gradsift.simulation import checkpoint
+from gradsift.simulation.folder import read_config, read_records
+from tests.simulation import models
+from tests.simulation.problems import blobs, mlp
 
 LOSS = nn.CrossEntropyLoss()
 
@@ -592,7 +592,7 @@ def test_what_the_caller_raises_comes_through_and_the_run_can_be_resumed(tmp_pat
 
 def test_state_goes_through_a_checkpoint_unchanged(tmp_path: Path) -> None:
     """Also what has odd shapes: counts without dimensions, a late observation."""
-    from tests.simulate import hand
+    from tests.simulation import hand
 
     engine = hand.engine(
         models.normed(), LOSS, blobs(), controller=gradsift.controller("sign"), buffers="average", delay=1

@@ -15,8 +15,8 @@ from typing import IO, Any
 from uuid import uuid4
 
 from gradsift.errors import GradsiftError, RunError
-from gradsift.simulate import checkpoint
-from gradsift.simulate.engine import Record, State
+from gradsift.simulation import checkpoint
+from gradsift.simulation.engine import Record, State
 
 KEEP = 2
 CONFIG, RECORDS, LOCK = "config.json", "records.jsonl", ".lock"

@@ -2,7 +2,7 @@
 
 import tempfile
 
-from tests.simulate import worker
+from tests.simulation import worker
 
 with tempfile.TemporaryDirectory() as _place:
     worker.go(f"{_place}/run", rounds=1)

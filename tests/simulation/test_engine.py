@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 import gradsift
 from gradsift import FederatedData, GradsiftError, LinkTime, RunError, Settings
-from gradsift.simulate.engine import Engine
-from gradsift.simulate.sampling import minibatch, participants, probe_sample
-from tests.simulate import hand, models
-from tests.simulate.problems import blobs, mlp
+from gradsift.simulation.engine import Engine
+from gradsift.simulation.sampling import minibatch, participants, probe_sample
+from tests.simulation import hand, models
+from tests.simulation.problems import blobs, mlp
 
 LOSS = nn.CrossEntropyLoss()
 DIM = 57

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from gradsift.errors import GradsiftError
-from gradsift.simulate import shared
+from gradsift.simulation import shared
 
 Loss = Callable[[Any, Tensor], Tensor]  # (outputs, targets) -> the mean over the batch
 Named = dict[str, Tensor]

@@ -9,23 +9,25 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gradsift import check
 from gradsift.control import Controller, Observation, round_k, round_probe_k
 from gradsift.control.estimate import estimated_sign
-from gradsift.cost import CostModel, Traffic
+from gradsift.cost import NUMBER_BYTES, CostModel, Traffic
 from gradsift.data.federated import FederatedData
 from gradsift.draws import rng
 from gradsift.errors import GradsiftError, RunError
 from gradsift.pairing import check_pair
 from gradsift.round import Round
-from gradsift.simulate.flat import FlatModel, Loss, Named, chunks
-from gradsift.simulate.sampling import Ints, minibatches, participants, probe_samples
-from gradsift.simulate.schedule import Schedule
-from gradsift.simulate.settings import Settings
+from gradsift.simulation.flat import FlatModel, Loss, Named, chunks
+from gradsift.simulation.sampling import Ints, minibatches, participants, probe_samples
+from gradsift.simulation.schedule import Schedule
+from gradsift.simulation.settings import Settings
 from gradsift.sparse import Sparse, difference
 from gradsift.sparsify.base import Sparsifier
+from gradsift.wire import encoded_size
 
 CHUNK_BYTES = {"cpu": 2**30, "cuda": 2**34}  # activations and gradients of the clients computed together
 Record = dict[str, Any]  # one round, as it is written down
@@ -172,13 +174,13 @@ class Engine:
 
         # What it cost, and what the controller learns of it: at once, or of the round before. The probe's own message
         # is no part of theta(k), which is compared with theta(k'); it may be part of the bill.
-        traffic = self._traffic(present, upload.size, merged.size)
+        traffic = self._traffic(present, upload, merged)
         seen = Observation(proposal, self.cost.round_cost(traffic), used_k=k, used_probe_k=probe_k)
         if probed is not None and probe_k is not None:
-            would_be = self._traffic(present, min(probe_k, upload.size), probed.size)
+            would_be = self._traffic(present, self.sparsifier.prefix(upload, rnd, probe_k), probed)
             seen = seen._replace(probe_cost=self.cost.round_cost(would_be))
         if change is not None and settings.charge_probe:
-            traffic = self._traffic(present, upload.size, merged.size, change.size)
+            traffic = self._traffic(present, upload, merged, change)
         bill = self.cost.round_cost(traffic)
         now: Pending | None = Pending(seen, state.weights, after, probe) if self.controller.learns else None
         answered = state.pending if settings.delay else now
@@ -303,23 +305,30 @@ class Engine:
         clients = self.data.num_clients
         return average, {name: value.expand(clients, *value.shape).clone() for name, value in average.items()}
 
-    def _traffic(self, present: Ints, up: int, down: int, probe: int = 0) -> Traffic:
-        took_part = np.zeros(self.data.num_clients, dtype=bool)
+    def _traffic(self, present: Ints, upload: Sparse, merged: Sparse, probe: Sparse | None = None) -> Traffic:
+        """What was sent, or would have been; an empty message is none at all."""
+        clients = self.data.num_clients
+        took_part = np.zeros(clients, dtype=bool)
         took_part[present] = True
-        buffers = sum(self._constant_size(name) for name in self.flat.moving) if up else 0
+        buffers = sum(self.state.buffers[name].numel() for name in self.flat.moving) if upload.size else 0
+        sent = received = None
+        if self.settings.encoded_bytes:
+            sent = np.zeros(clients)
+            sent[present] = _encoded(upload) + NUMBER_BYTES * buffers
+            received = np.full(clients, _encoded(merged) + NUMBER_BYTES * buffers)
+            received += 0 if probe is None else _encoded(probe)
         return Traffic.of(
             self.flat.dim,
-            up,
-            down,
+            upload.size,
+            merged.size,
             took_part=took_part,
             dense=self.sparsifier.dense,
-            probe=probe,
+            probe=0 if probe is None else probe.size,
             buffers=buffers,
             dense_fallback=self.settings.dense_fallback,
+            up_bytes=sent,
+            down_bytes=received,
         )
-
-    def _constant_size(self, name: str) -> int:
-        return self.state.buffers[name].numel()
 
     def _with_losses(self, answered: Pending, buffers: Named, rows: Tensor, present: Ints, number: int) -> Observation:
         """(C): the three losses on one sample (or a few) of each client's minibatch of this round, averaged."""
@@ -351,6 +360,12 @@ def _contributed(upload: Sparse, merged: Sparse) -> Tensor:
     kept = torch.zeros(upload.dim, dtype=torch.bool, device=merged.indices.device)
     kept[merged.indices] = True
     return kept[upload.indices].sum(dim=-1)
+
+
+def _encoded(message: Sparse) -> NDArray[np.int64]:
+    """The bytes of a message, or of each row, in the wire format."""
+    rows = message.indices.shape[:-1]
+    return np.asarray(encoded_size(message)) if message.size else np.zeros(rows, dtype=np.int64)
 
 
 def _dropout_seed(seed: int, number: int, client: int) -> int:

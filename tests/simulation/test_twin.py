@@ -10,10 +10,10 @@ from torch import nn
 
 import gradsift
 from gradsift import Controller, Cosine, CostModel, LinkTime, NormalizedTime, Settings
-from gradsift.simulate.engine import Engine
-from gradsift.simulate.reference import Step, reference_rounds
-from gradsift.simulate.schedule import Constant, Schedule
-from tests.simulate.problems import blobs, mlp
+from gradsift.simulation.engine import Engine
+from gradsift.simulation.reference import Step, reference_rounds
+from gradsift.simulation.schedule import Constant, Schedule
+from tests.simulation.problems import blobs, mlp
 
 ROUNDS = 40
 DIM = 57
