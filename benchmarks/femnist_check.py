@@ -1,6 +1,6 @@
 """Every sparsifier on real data: FEMNIST's first 156 writers, the paper's CNN at toy width, on the CPU.
 
-    GRADSIFT_DATA=... python benchmarks/femnist_check.py [--rounds 200]
+    GRADSIFT_DATA=... python benchmarks/femnist_check.py [--rounds 300]
 
 Not a benchmark of speed: a check that the loss over all training data falls, for every sparsifier with a fixed k and
 for FAB-top-k with the paper's controller. It prints a table and fails if any loss does not fall.
@@ -61,11 +61,11 @@ def check(rounds: int, clients: int, width: float, batch_size: int, lr: float) -
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--clients", type=int, default=156)
     parser.add_argument("--width", type=float, default=1 / 8)
     parser.add_argument("--batch-size", type=int, default=4)
-    parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--lr", type=float, default=0.2)
     given = parser.parse_args()
     torch.set_num_threads(1)
     results = check(given.rounds, given.clients, given.width, given.batch_size, given.lr)

@@ -427,3 +427,31 @@ def test_token_inputs_stay_integers() -> None:
     data = FederatedData.from_arrays(tokens, y, np.arange(60) % 3)
     model = models.seeded(lambda: nn.Sequential(nn.Embedding(11, 4), nn.Flatten(), nn.Linear(16, 3)))
     hand.check_gradients(model, CROSS_ENTROPY, data)
+
+
+class TimeFirst(nn.Module):
+    """Its layers see [time, batch, features], and a head that starts at zero hides that at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.head = nn.Linear(4, 16), nn.Linear(16, 3)
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.inner(x.reshape(-1, 2, 4).transpose(0, 1)).relu().mean(0))
+        return out
+
+
+def test_the_one_pass_way_is_not_taken_where_it_would_be_wrong_later() -> None:
+    source = np.random.default_rng(0)
+    x, y = source.normal(size=(90, 8)), source.integers(0, 3, 90)
+    data = gradsift.FederatedData.from_arrays(x, y, np.arange(90) % 3)
+    engine = hand.engine(models.seeded(TimeFirst), CROSS_ENTROPY, data)
+    assert engine.flat._shared is None
+
+
+def test_labels_are_checked_before_the_loss_sees_them() -> None:
+    data = blobs(classes=4)
+    for loss in (CROSS_ENTROPY, nn.functional.nll_loss, nn.CrossEntropyLoss()):
+        with pytest.raises(gradsift.GradsiftError, match="label 3 is outside the model's 3 classes"):
+            hand.engine(mlp(), loss, data)

@@ -4,6 +4,7 @@ import functools
 import json
 import math
 import os
+import re
 import signal
 import threading
 import types
@@ -482,7 +483,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"data": few_samples()},
         r"batch_size 8 is more than the 3 samples of client 6 \(tiny\) \(1 clients have too few",
     ),
-    "labels outside the classes": ({"model": mlp(classes=2)}, "the loss failed on .*: Target 2 is out of bounds"),
+    "labels outside the classes": ({"model": mlp(classes=2)}, "label 2 is outside the model's 2 classes"),
     "a label outside the classes that comes late": (
         {"data": late_label()},
         "label 3 is outside the model's 3 classes",
@@ -617,3 +618,64 @@ def test_a_resumed_run_remembers_when_to_stop(tmp_path: Path) -> None:
     run(tmp_path / "run", rounds=4, resume=True)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["stop"]["rounds"] == 4
+
+
+def assert_same_weights(one: Path, other: Path) -> None:
+    np.testing.assert_array_equal(arrays(one)["weights"], arrays(other)["weights"])
+
+
+def test_a_copy_of_a_checkpoint_under_another_name_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run(folder, rounds=4, checkpoint_every=2)
+    backup = folder / "checkpoint-backup.npz"
+    backup.write_bytes((folder / "checkpoint-00000002.npz").read_bytes())
+    run(folder, rounds=6, checkpoint_every=2, resume=True)
+    result = run(folder, rounds=8, checkpoint_every=2, resume=True)
+    assert len(result.records) == 8
+    assert backup.exists()
+    run(tmp_path / "whole", rounds=8, checkpoint_every=2)
+    assert_same_weights(folder / "checkpoint-00000008.npz", tmp_path / "whole" / "checkpoint-00000008.npz")
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("key", ["run", "start", "model", "stop"])
+def test_extra_configuration_cannot_replace_the_runs_own(key: str, resume: bool, tmp_path: Path) -> None:
+    if resume:
+        run(tmp_path / "run", rounds=2)
+    with pytest.raises(GradsiftError, match=f"extra_config must not hold '{key}'"):
+        run(tmp_path / "run", rounds=4, resume=resume, extra_config={key: "mine"})
+
+
+def test_a_model_that_fails_later_names_the_round_and_keeps_the_checkpoint(tmp_path: Path) -> None:
+    failing: list[bool] = []
+
+    def loss(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if failing:
+            raise KeyError("boom")
+        return torch.nn.functional.cross_entropy(outputs, y)
+
+    def watch(record: dict[str, Any]) -> None:
+        if record["round"] == 4:
+            failing.append(True)
+
+    with pytest.raises(RunError, match="round 5 failed: KeyError: 'boom'"):
+        run(tmp_path / "run", rounds=9, checkpoint_every=2, loss=loss, on_round=watch)
+    failing.clear()
+    assert len(run(tmp_path / "run", rounds=9, checkpoint_every=2, loss=loss, resume=True).records) == 9
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"device": "abacus"}, "device 'abacus' cannot be used"),
+        ({"device": "meta"}, "device must be one of cpu, cuda, got 'meta'"),
+        ({"cost": 10}, "not a cost model: 10"),
+        ({"lr": lambda _: None}, "lr of round 1 must be a finite number, got None"),
+    ],
+)
+def test_parts_that_cannot_work_are_refused_before_anything_is_written(
+    options: dict[str, Any], named: str, tmp_path: Path
+) -> None:
+    with pytest.raises(GradsiftError, match=re.escape(named)):
+        run(tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()

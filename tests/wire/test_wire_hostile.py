@@ -142,6 +142,24 @@ def test_memory_of_honest_messages_is_within_the_bound(
         assert peak(lambda data=data: decode(data, Limits.of(dim))) < bound(k, dim, len(data))  # type: ignore[misc]
 
 
+def test_a_bitmap_fuller_than_announced_is_refused_within_the_bound() -> None:
+    dim = 2_000_000
+    full = b"\xff" * (dim // 8)
+    data = hostile.checksummed(b"GSFT\x01\x01" + varint(dim) + varint(1) + bytes([0]) + full + bytes(16))
+
+    def refuse() -> None:
+        with pytest.raises(CodecError, match="2000000"):
+            decode(data, Limits.of(dim, 1))
+
+    assert peak(refuse) < bound(1, dim, len(data))
+
+
+def test_only_contiguous_bytes_are_read() -> None:
+    data = encode(Sparse(torch.arange(5), torch.ones(5), 50))
+    with pytest.raises(CodecError, match="contiguous bytes"):
+        decode(memoryview(data * 2)[::2], Limits.of(50))
+
+
 @pytest.mark.parametrize("index_mode", ["gaps", "runs"])
 def test_the_smallest_messages_that_unfold_to_the_most(index_mode: str) -> None:
     """Every gap or run alike, every value zero, one bit each: valid, and within the bound."""

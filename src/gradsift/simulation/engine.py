@@ -75,6 +75,11 @@ class Engine:
         dtype: torch.dtype,
     ) -> None:
         check_pair(sparsifier, controller)
+        if not isinstance(cost, CostModel):
+            raise GradsiftError(f"not a cost model: {cost!r}")
+        check.real("lr of round 1", lr(1), low=0.0)
+        if device.type not in CHUNK_BYTES:
+            raise GradsiftError(f"device must be one of {', '.join(CHUNK_BYTES)}, got {str(device)!r}")
         small = np.flatnonzero(data.size < settings.batch_size)
         if len(small):
             raise GradsiftError(
@@ -103,13 +108,9 @@ class Engine:
     def _try_model(self, settings: Settings) -> int:
         """One minibatch through the model, so that what cannot work fails now; the bytes it kept for the gradient."""
         rows = slice(0, settings.batch_size)
-        outputs, kept = self.flat.probe_batch(self.data.x[rows], self.data.y[rows])
+        classes = self.data.classes if self.data.labelled else None
+        outputs, kept = self.flat.probe_batch(self.data.x[rows], self.data.y[rows], classes)
         is_logits = isinstance(outputs, Tensor) and outputs.dim() == 2 and self.data.labelled
-        takes_classes = self.flat.loss is nn.functional.cross_entropy or isinstance(
-            self.flat.loss, nn.CrossEntropyLoss | nn.NLLLoss | nn.MultiMarginLoss
-        )
-        if is_logits and takes_classes and self.data.classes > outputs.shape[1]:
-            raise GradsiftError(f"label {self.data.classes - 1} is outside the model's {outputs.shape[1]} classes")
         self._has_accuracy = is_logits and outputs.shape[1] > 1 and len(self.data.test_y) > 0
         if self.flat.moving and settings.buffers == "refuse":
             raise GradsiftError(
@@ -160,7 +161,7 @@ class Engine:
         losses, local = self._add_gradients(residual, point, present, rows, number)
         self._check_finite(losses, residual, present, number)
 
-        # Steps 1 to 3: upload, merge, probe; settle.
+        # Steps 1 to 3: upload, merge, probe.
         upload = self.sparsifier.choose(residual, rnd)
         merged = self.sparsifier.combine(upload, share, rnd)
         probed = None if probe_k is None else self.sparsifier.preview(upload, share, rnd, probe_k)
@@ -170,7 +171,6 @@ class Engine:
             raise RunError(f"round {number}: the step leads to weights that are not finite; try a smaller step size")
         probe = None if change is None else _stepped(after, change, lr)
         contributed = _contributed(upload, merged)
-        residual = self.sparsifier.forget(residual, upload, merged)
 
         # What it cost, and what the controller learns of it: at once, or of the round before. The probe's own message
         # is no part of theta(k), which is compared with theta(k'); it may be part of the bill.
@@ -182,6 +182,7 @@ class Engine:
         if change is not None and settings.charge_probe:
             traffic = self._traffic(present, upload, merged, change)
         bill = self.cost.round_cost(traffic)
+        residual = self.sparsifier.forget(residual, upload, merged)  # last: a whole upload is the residual itself
         now: Pending | None = Pending(seen, state.weights, after, probe) if self.controller.learns else None
         answered = state.pending if settings.delay else now
         control, observed = state.control, None

@@ -13,7 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from gradsift.draws import rng
 from gradsift.errors import GradsiftError
 from gradsift.simulation import shared
 
@@ -160,19 +162,36 @@ class FlatModel:
         for part in self.module.modules():
             if isinstance(part, nn.modules.dropout._DropoutNd):
                 part.training = False  # two ways would draw differently
-        point = self.weights()
-        one, other = (point.new_zeros(len(x), self.dim) for _ in range(2))
-        try:
-            self._in_one_pass(one, point, x, y)
-            self._batched(other, point, {}, x, y)
-        except Exception:
-            self._shared = None  # the general way will say what is wrong, if anything is
-            return
-        tolerance = math.sqrt(torch.finfo(point.dtype).eps) * float(other.abs().max())
-        if not float((one - other).abs().max()) <= tolerance:
-            self._shared = None
+        # Not at the first weights alone: a head that starts at zero would hide every gradient below it.
+        noise = torch.from_numpy(rng(0, "trial").standard_normal(self.dim)).to(self.weights())
+        for point in (self.weights(), self.weights() + 0.1 * noise):
+            one, other = (point.new_zeros(len(x), self.dim) for _ in range(2))
+            try:
+                self._in_one_pass(one, point, x, y)
+                self._batched(other, point, {}, x, y)
+            except Exception:
+                self._shared = None  # the general way will say what is wrong, if anything is
+                return
+            if not all(self._agree(one[:, span], other[:, span]) for span in self._spans.values()):
+                self._shared = None
+                return
 
-    def probe_batch(self, x: Tensor, y: Tensor) -> tuple[Any, int]:
+    @staticmethod
+    def _agree(one: Tensor, other: Tensor) -> bool:
+        tolerance = math.sqrt(torch.finfo(one.dtype).eps) * float(other.abs().max())
+        return bool(float((one - other).abs().max()) <= tolerance)
+
+    def _check_labels(self, outputs: Any, classes: int | None) -> None:
+        """Before the loss: on CUDA a label outside the outputs ends the process."""
+        functions = (functional.cross_entropy, functional.nll_loss, functional.multi_margin_loss)
+        modules = (nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss)
+        takes_classes = self.loss in functions or isinstance(self.loss, modules)
+        if classes is None or not takes_classes or not isinstance(outputs, Tensor) or outputs.dim() != 2:
+            return
+        if classes > outputs.shape[1]:
+            raise GradsiftError(f"label {classes - 1} is outside the model's {outputs.shape[1]} classes")
+
+    def probe_batch(self, x: Tensor, y: Tensor, classes: int | None) -> tuple[Any, int]:
         """Try the module and its loss on one minibatch; returns the outputs and the bytes a backward pass keeps.
 
         Finds the moving buffers. Whatever the module raises comes back as one clear error.
@@ -193,6 +212,7 @@ class FlatModel:
             outputs = trial(x)  # without the hooks, under which autograd does not see tensors changed in place
         except Exception as problem:
             raise GradsiftError(f"the model's forward pass failed on a batch of shape {shape}: {problem}") from problem
+        self._check_labels(outputs, classes)
         try:
             value = self.loss(outputs, y)
         except Exception as problem:

@@ -143,7 +143,9 @@ class RunFolder:
         self._lock.close()
 
     def _checkpoints(self) -> list[Path]:
-        return sorted(self.path.glob("checkpoint-*.npz"))
+        """Ours only, oldest first: a copy under another name is somebody else's."""
+        ours = [path for path in self.path.iterdir() if _NAME.fullmatch(path.name)]
+        return sorted(ours, key=lambda path: int(path.stem.removeprefix("checkpoint-")))
 
     def _prune(self) -> None:
         for old in self._checkpoints()[:-KEEP]:
@@ -190,6 +192,9 @@ def _parse(path: Path, content: bytes) -> list[Record]:
             raise GradsiftError(f"{path} is damaged in line {number}: {problem}") from problem
         records.append(record)
     return records
+
+
+_NAME = re.compile(r"checkpoint-\d{8,}\.npz")
 
 
 def _name(number: int) -> str:

@@ -112,7 +112,7 @@ def simulate(
         NormalizedTime(comm_time=10) if cost is None else cost,
         _schedule(lr),
         Settings(**settings),
-        device=torch.device(device),
+        device=_device(device),
         dtype=dtype,
     )
     config = describe(engine, model, loss, data, stop)
@@ -131,6 +131,15 @@ def simulate(
         config = folder.config
     where = None if folder is None else folder.path
     return Result(engine.model(), engine.state.weights, records, stopped, config, where)
+
+
+def _device(device: str | torch.device) -> torch.device:
+    try:
+        chosen = torch.device(device)
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError, TypeError) as problem:
+        raise GradsiftError(f"device {device!r} cannot be used: {problem}") from problem
+    return chosen
 
 
 def _schedule(lr: float | Schedule) -> Schedule:
@@ -167,7 +176,7 @@ def _rounds(
     stopped = stop.finished(records[-1]) if records else None
     with _interruptible() as interrupted:
         while stopped is None:
-            record = engine.step()
+            record = _step(engine)
             number = record["round"]
             stopped = stop.due(number, record["cost"])
             # Also the first: whoever reads the records infers the columns' types from the first lines.
@@ -184,6 +193,16 @@ def _rounds(
             if folder is not None and (stopped is not None or number % checkpoint_every == 0):
                 folder.save(engine.state)
     return stopped
+
+
+def _step(engine: Engine) -> Record:
+    try:
+        return engine.step()
+    except (RunError, GradsiftError):
+        raise
+    except Exception as problem:  # of the user's module, loss, controller or cost
+        number = engine.state.number + 1
+        raise RunError(f"round {number} failed: {type(problem).__name__}: {problem}") from problem
 
 
 def _evaluated(engine: Engine) -> tuple[float, float | None]:
@@ -232,6 +251,9 @@ def _folder(path: Path, config: Record, extra: Record, engine: Engine, resume: b
         extra = json.loads(json.dumps(extra, allow_nan=False))
     except (TypeError, ValueError) as problem:
         raise GradsiftError(f"the configuration of the run is not JSON: {problem}") from problem
+    for key in (*given, "run", "start"):
+        if key in extra:
+            raise GradsiftError(f"extra_config must not hold {key!r}: that is the run's own")
     if not resume:
         return RunFolder.create(path, {**extra, **given}, engine.state)
     folder = RunFolder.open(path)

@@ -47,6 +47,7 @@ def transmitted(sparse: Sparse, *, values: str | None = None) -> Sparse:
 
     This, not ``sparse``, is what a client settles with: then what rounding took stays in its residual.
     """
+    check_tensors.sparse("message", sparse, rows=True)
     kind, numbers = _numbers(sparse, values)
     arrived = torch.from_numpy(kind.join(kind.split(numbers)))
     return Sparse(sparse.indices, arrived.to(sparse.values.device), sparse.dim)

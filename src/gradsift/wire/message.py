@@ -65,6 +65,10 @@ def decode(data: bytes | bytearray | memoryview, limits: Limits) -> Sparse:
     Whatever the bytes are, this returns a valid ``Sparse`` within ``limits`` or raises ``CodecError``. It takes
     under 200 bytes for each of up to min(max_elements, 8 * len(data)) elements, and min(max_dim, 8 * len(data)) bytes.
     """
+    try:
+        data = memoryview(data).cast("B")
+    except TypeError as problem:
+        raise CodecError(f"a message is contiguous bytes, got {type(data).__name__}: {problem}") from problem
     reader = Reader(np.frombuffer(data, np.uint8))
     kind, dim, count = _read_header(reader, limits)
     content, checksum = memoryview(data)[:-_CHECKSUM_BYTES], bytes(memoryview(data)[-_CHECKSUM_BYTES:])

@@ -60,7 +60,7 @@ def _join_bits(signed: Signed, unsigned: str, width: int) -> Floats:
 
 
 def _single(values: Floats) -> Floats:
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         single = values.astype(np.float32, copy=False)
     _refuse(values, ~np.isfinite(single), "float32")
     return single
@@ -122,7 +122,7 @@ def _split_half(values: Floats) -> Signed:
 
 
 def _join_half(signed: Signed) -> Floats:
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         return _join_bits(signed, "u2", 15).astype(np.float32) * signed.scale
 
 
@@ -130,7 +130,7 @@ def _split_byte(values: Floats) -> Signed:
     values = _single(values)
     largest = _largest(values)
     scale = _scale(largest, largest / 127)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         scale = np.where(np.isfinite(scale * np.float32(127)), scale, np.nextafter(scale, np.float32(0)))
     magnitude = np.minimum(np.rint(np.abs(values) / scale.astype(np.float64)), 127).astype(np.uint8)
     return Signed(np.signbit(values), magnitude, scale)
@@ -138,7 +138,7 @@ def _split_byte(values: Floats) -> Signed:
 
 def _join_byte(signed: Signed) -> Floats:
     magnitude = signed.magnitude.astype(np.float32)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         return np.where(signed.negative, -magnitude, magnitude) * signed.scale
 
 

@@ -52,9 +52,9 @@ def read_indices(reader: Reader, count: int, total: int) -> Ints:
         return np.arange(total)
     mode = reader.byte()
     if mode == BITMAP:
-        indices = reader.bits(total).nonzero()[0]
-        _check_members(len(indices), count)
-        return indices
+        bits = reader.bits(total)
+        _check_members(int(np.count_nonzero(bits)), count)  # before the indices of more than were announced are made
+        return bits.nonzero()[0]
     if mode == GAPS:
         return _read_gaps(reader, count, total)
     starts, lengths = _present(mode, _read_runs(reader, mode, total, most=2 * count))
