@@ -76,10 +76,14 @@ def check_options(
             raise GradsiftError(f"{what} has no option {option!r}{nearest(option, valid)}")
 
 
+_MOST = 40  # names listed in a message
+
+
 def nearest(given: object, valid: list[str]) -> str:
     """The end of an error message: the closest valid name if one is close, and all of them."""
     # Without regard to case: "FAB-top-k", as the paper writes it, is as near to "fub-top-k" otherwise.
     lower = {name.lower(): name for name in valid}
     close = difflib.get_close_matches(str(given).lower(), lower, n=1)
     guess = f"; did you mean {lower[close[0]]!r}?" if close else ";"
-    return f"{guess} valid: {', '.join(valid) or 'none'}"
+    listed = valid if len(valid) <= _MOST else [*valid[:_MOST], f"and {len(valid) - _MOST} more"]
+    return f"{guess} valid: {', '.join(listed) or 'none'}"

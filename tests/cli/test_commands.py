@@ -41,7 +41,7 @@ def test_run_keeps_a_folder_and_says_how_it_ended(capsys: pytest.CaptureFixture[
     assert "gradsift report a" in said.out
     assert len(records("a")) == 20
     assert said.err.count("\n") == 3  # plain lines at the evaluations, since this is no terminal
-    assert re.search(r"round 10/20  loss [\d.]+  accuracy [\d.]+  k \d+  cost [\d.]+  sent .+ left", said.err)
+    assert re.search(r"round 10/20  loss [\d.]+  acc [\d.]+  k \d+  cost [\d.]+  sent .+ left", said.err)
 
 
 def test_quiet_prints_results_only(capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,6 +116,11 @@ def test_other_costs(cost: str, options: list[str]) -> None:
     assert records("a")[-1]["cost"] > 0
 
 
+def test_a_module_of_ones_own_that_is_broken_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("broken.py").write_text("def net(:\n")
+    assert "cannot import 'broken': SyntaxError" in refused(capsys, "run", "--model", "broken:net")
+
+
 def test_ones_own_model_data_and_loss() -> None:
     Path("mine.py").write_text(
         "import numpy as np, torch, gradsift\n"
@@ -166,13 +171,19 @@ def test_a_file_of_arrays() -> None:
         (["run", "--roundz", "3"], r"unknown option '--roundz'; did you mean '--rounds'\?"),
         (["run", "--rounds", "x"], "--rounds"),
         (["run", "--rounds", "0"], r"rounds must be at least 1, got 0"),
-        (["rum"], "invalid choice: 'rum'"),
+        (["rum"], r"unknown 'rum'; did you mean 'run'\?"),
+        (["data", "get", "femnst", "x"], r"unknown 'femnst'; did you mean 'femnist'\?"),
+        (["data", "show", "digits", "--partiton", "iid"], r"unknown option '--partiton'; did you mean '--partition'\?"),
+        (["compare", "--seed", "3"], "--seed has no meaning in a comparison"),
+        (["compare", "--controller", "sign"], "--controller has no meaning in a comparison"),
+        (["compare", "--k", "99999"], r"k must be in \[1, 6090\], got 99999"),
+        (["compare", "--data", "digitz"], r"did you mean 'digits'\?"),
         (["run", "--sparsifier", "fab-topk"], r"unknown sparsifier 'fab-topk'; did you mean 'fab-top-k'\?"),
         (["run", "--controller", "extended-sing"], r"did you mean 'extended-sign'\?"),
         (["run", "--model", "small-cn"], r"did you mean 'small-cnn'\?"),
         (["run", "--data", "digit"], r"did you mean 'digits'\?"),
         (["run", "--cost", "mony"], r"did you mean 'money'\?"),
-        (["run", "--cost", "link-time"], r"cost 'link-time'.*bandwidth"),
+        (["run", "--cost", "link-time"], r"cost 'link-time' needs --set cost\.up_bandwidth=VALUE"),
         (["run", "--set", "controller.alfa=2"], r"no option 'alfa'; did you mean 'alpha'\?"),
         (["run", "--set", "cost.com_time=2"], r"no option 'com_time'; did you mean 'com[mp]_time'\?"),
         (["run", "--set", "lr.schedule=cosin"], r"did you mean 'cosine'\?"),
@@ -270,6 +281,7 @@ def test_compare_runs_everything_and_can_be_resumed(capsys: pytest.CaptureFixtur
     assert "fab-top-k, extended-sign" in said
     assert "Least-used client" in said
     assert "Cost to accuracy 99" in said
+    assert re.search(r"fedavg: k = 1 of D = \d+, the paper's ratio.*exchanges every \d+ rounds", said)
     assert Path("c/report/index.html").exists()
     made = {path.name for path in Path("c").iterdir() if path.is_dir()} - {"report"}
     assert made == {f"{name}-seed{seed}" for name in ("adaptive", "fixed", "fedavg", "send-all") for seed in (0, 1)}
@@ -321,7 +333,8 @@ def test_report_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert "page/index.html" in capsys.readouterr().out
     assert "<title>Mine" in Path("page/index.html").read_text()
     ok("report", "runs/a")
-    assert Path("runs/report/index.html").exists()
+    assert Path("runs/a/report/index.html").exists()
+    ok("report", "runs")  # a report inside a run is no run
 
 
 def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:

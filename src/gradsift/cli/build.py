@@ -12,7 +12,6 @@ from torch import nn
 import gradsift
 from gradsift import Controller, CostModel, FederatedData, Sparsifier
 from gradsift.cli.options import UsageError, literal
-from gradsift.errors import GradsiftError
 from gradsift.registry import check_options, nearest
 from gradsift.simulation.schedule import Constant, Cosine, StepDecay
 
@@ -147,7 +146,7 @@ def make_cost(settings: dict[str, Any]) -> CostModel:
         raise UsageError(f"unknown cost {name!r}{nearest(name, list(COSTS))}")
     if name == "normalized-time":
         options.setdefault("comm_time", settings["comm_time"])
-    return _construct(COSTS[name], f"cost {name!r}", options)  # type: ignore[no-any-return]
+    return _construct(COSTS[name], "cost", name, options)  # type: ignore[no-any-return]
 
 
 def make_schedule(settings: dict[str, Any]) -> Any:
@@ -157,7 +156,7 @@ def make_schedule(settings: dict[str, Any]) -> Any:
     if name not in SCHEDULES:
         raise UsageError(f"unknown schedule {name!r}{nearest(name, list(SCHEDULES))}")
     lr = LR.get(settings["data"], PAPER_LR) if settings["lr"] is None else settings["lr"]
-    return _construct(SCHEDULES[name], f"schedule {name!r}", {"lr": lr, **options})
+    return _construct(SCHEDULES[name], "lr", name, {"lr": lr, **options})
 
 
 def pick_device(name: str) -> torch.device:
@@ -180,14 +179,13 @@ def pick_dtype(name: str) -> torch.dtype:
     return kinds[name]
 
 
-def _construct(cls: Any, what: str, options: dict[str, Any]) -> Any:
-    check_options(what, cls, options)
-    try:
-        return cls(**options)
-    except GradsiftError:
-        raise
-    except TypeError as problem:
-        raise UsageError(f"{what}: {problem}; give it with --set") from problem
+def _construct(cls: Any, part: str, name: str, options: dict[str, Any]) -> Any:
+    """A cost or a schedule; what it needs and was not given is said as flags."""
+    check_options(f"{part} {name!r}", cls, options)
+    for option, parameter in inspect.signature(cls).parameters.items():
+        if parameter.default is parameter.empty and option not in options:
+            raise UsageError(f"{part} {name!r} needs --set {part}.{option}=VALUE")
+    return cls(**options)
 
 
 def _is_reference(name: str) -> bool:
@@ -204,8 +202,8 @@ def _resolve(reference: str) -> Any:
         sys.path.insert(0, str(Path.cwd()))  # one's own file in the present folder
     try:
         thing: Any = importlib.import_module(module_name)
-    except ImportError as problem:
-        raise UsageError(f"cannot import {module_name!r} for {reference!r}: {problem}") from problem
+    except Exception as problem:  # not there, or one's own module fails
+        raise UsageError(f"cannot import {module_name!r}: {type(problem).__name__}: {problem}") from problem
     for name in path.split("."):
         if not hasattr(thing, name):
             raise UsageError(f"{reference!r}: {thing!r} has no {name!r}{nearest(name, _public(thing))}")

@@ -15,6 +15,7 @@ from gradsift.simulation.settings import StopWhen
 
 PLAN = "comparison.json"
 COST_BUDGET = 400.0  # what every method may spend, where nothing else is said
+TARGET_ACCURACY = {"digits": 0.8}  # whose cost the table gives, where no target is named
 WORDS = ("adaptive", "fixed")
 
 
@@ -22,13 +23,18 @@ def compare(given: argparse.Namespace) -> int:
     """Plan a comparison, or go on with the one that is there, and carry it out."""
     settings = gather(given, given.file)
     asked = set(vars(given)) & set(BY_NAME) | set(read_toml(given.file) if given.file else ())
+    for name, instead in (("seed", "--seeds N runs seeds 0 to N-1"), ("controller", "name it in --methods")):
+        if name in asked:
+            raise UsageError(f"{BY_NAME[name].flag} has no meaning in a comparison: {instead}")
     if "cost_budget" not in asked and "rounds" not in asked:
         settings["cost_budget"] = COST_BUDGET
     if "rounds" not in asked:
         settings["rounds"] = 1_000_000  # the budget ends the runs
+    if not asked & {"target_loss", "target_accuracy"}:
+        settings["target_accuracy"] = TARGET_ACCURACY.get(settings["data"])
+    if "eval_every" not in asked:
+        settings["eval_every"] = None  # by method
     methods = [method.strip() for method in given.methods.split(",") if method.strip()]
-    for method in methods:
-        resolve(method, settings)  # so that a wrong name is refused before anything runs
     if len(methods) == 0 or len(set(methods)) < len(methods):
         raise UsageError(f"--methods must name each method once, got {given.methods!r}")
     if given.seeds < 1:
@@ -42,11 +48,20 @@ def compare(given: argparse.Namespace) -> int:
     elif out.exists():
         raise UsageError(f"{out} exists already and is not a comparison: choose another folder")
     else:
+        for method in methods:
+            _try(resolve(method, settings))
         out.mkdir(parents=True)
         temporary = out / f".{PLAN}"
         temporary.write_text(json.dumps(plan, indent=2) + "\n")
         os.replace(temporary, out / PLAN)
     return carry_out(out, plan, given)
+
+
+def _try(settings: dict[str, Any]) -> None:
+    """Make the parts of a run, so that what cannot be is refused before anything is written."""
+    arguments = build.simulate_arguments(settings)
+    arguments["controller"].init(dim=build.trainable(arguments["model"]), seed=settings["seed"])
+    gradsift.check_pair(arguments["sparsifier"], arguments["controller"])
 
 
 def resume(given: argparse.Namespace) -> int:
@@ -80,6 +95,10 @@ def resolve(method: str, settings: dict[str, Any]) -> dict[str, Any]:
         if name not in valid:
             raise UsageError(f"unknown method {method!r}: {name!r}{nearest(name, valid)}")
     chosen = {**settings, "sparsifier": sparsifier, "controller": controller}
+    # A target is for the table: a run that stopped at it could not be compared at equal cost.
+    chosen |= {"target_loss": None, "target_accuracy": None}
+    if settings["eval_every"] is None:
+        chosen["eval_every"] = 1 if sparsifier == "send-all" else 5  # its rounds are the dearest
     if controller == "fixed":
         chosen |= {"k_min": None, "k_max": None}
     else:
@@ -102,11 +121,26 @@ def carry_out(out: Path, plan: dict[str, Any], given: argparse.Namespace) -> int
             folders.append(folder)
             if not _one(folder, {**resolve(method, plan["settings"]), "seed": seed}, given):
                 print(f"stopped; what is done is kept: gradsift resume {out}")
-                return 130
+                return running.INTERRUPTED
     from gradsift.cli.reporting import write
 
     write(folders, out / "report", plan["settings"]["target_loss"], plan["settings"]["target_accuracy"], None)
+    for method in plan["methods"]:
+        _explain(method, plan["settings"])
     return 0
+
+
+def _explain(method: str, settings: dict[str, Any]) -> None:
+    """A fixed k comes from a rule, and FedAvg's period from that k: say so, or its few exchanges look like a fault."""
+    chosen = resolve(method, settings)
+    if chosen["controller"] != "fixed" or chosen["sparsifier"] == "send-all":
+        return
+    arguments = build.simulate_arguments({**chosen, "seed": 0})
+    k, dim = arguments["controller"].k, build.trainable(arguments["model"])
+    rule = "as given" if settings["k"] is not None else "the paper's ratio, 1,000 of 444,062"
+    period = arguments["sparsifier"].period(dim, int(k))
+    exchanges = f"; it exchanges every {period} rounds, floor(D / 2k)" if period > 1 else ""
+    print(f"{method}: k = {k:g} of D = {dim:,}, {rule}{exchanges}")
 
 
 def _one(folder: Path, settings: dict[str, Any], given: argparse.Namespace) -> bool:

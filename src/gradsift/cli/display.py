@@ -36,10 +36,17 @@ class Display:
             if now - self._shown >= 0.1:
                 self._shown = now
                 width = shutil.get_terminal_size().columns - 1
-                self.stream.write("\r" + self.line(record)[:width].ljust(width))
+                self.stream.write("\r" + self._fitted(record, width).ljust(width))
                 self.stream.flush()
         elif record["global_loss"] is not None:
             print(self.line(record), file=self.stream, flush=True)
+
+    def _fitted(self, record: dict[str, Any], width: int) -> str:
+        """The line, where it does not fit without the name, and then closer: every number counts more."""
+        line = self.line(record)
+        if len(line) > width:
+            line = line[len(self.name) :].lstrip()
+        return (line if len(line) <= width else line.replace("  ", " "))[:width]
 
     def line(self, record: dict[str, Any]) -> str:
         """The state of the run in one line."""
@@ -49,7 +56,7 @@ class Display:
         if self._loss is not None:
             parts.append(f"loss {self._loss:.4f}")
         if self._accuracy is not None:
-            parts.append(f"accuracy {self._accuracy:.3f}")
+            parts.append(f"acc {self._accuracy:.3f}")
         parts += [f"k {record['k']:.0f}", f"cost {record['cost']:.1f}{of_cost}", f"sent {size(self._sent)}"]
         parts.append(f"{clock(self._remaining(record))} left")
         return "  ".join(parts)

@@ -5,7 +5,6 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from gradsift.cli import options
 from gradsift.cli.options import Parser, UsageError
@@ -27,9 +26,9 @@ EXAMPLES = {
         GRADSIFT_DATA=folder gradsift run --data femnist --clients 156 --device cuda
     """,
     "resume": """
-        gradsift resume runs/digits-fab-top-k-extended-sign-0
-        gradsift resume runs/digits-fab-top-k-extended-sign-0 --rounds 1000
-        gradsift resume runs/comparison
+        gradsift resume runs/digits-fab-top-k-extended-sign-seed0
+        gradsift resume runs/digits-fab-top-k-extended-sign-seed0 --rounds 1000
+        gradsift resume runs/comparison-digits
     """,
     "compare": """
         gradsift compare
@@ -37,7 +36,7 @@ EXAMPLES = {
         gradsift compare --methods fab-top-k,fub-top-k,periodic-k --k 40
     """,
     "report": """
-        gradsift report runs/comparison/*
+        gradsift report runs/comparison-digits
         gradsift report runs/a runs/b --out page --target-accuracy 0.9
     """,
     "data": """
@@ -100,7 +99,7 @@ def parser() -> Parser:
 
     report = command("report", "make a page and figures from runs")
     report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders, or folders of them")
-    report.add_argument("--out", type=Path, help="folder for the page (default: report beside the first run)")
+    report.add_argument("--out", type=Path, help="folder for the page (default: report in the first of them)")
     report.add_argument("--title", help="title of the page")
     report.add_argument("--target-loss", type=float, metavar="L", help="compare the cost of reaching this loss")
     report.add_argument("--target-accuracy", type=float, metavar="A", help="compare the cost of reaching this accuracy")
@@ -168,13 +167,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser_of(top: Parser, given: argparse.Namespace) -> Parser:
-    """The parser of the command that was given, which knows its flags."""
-    for action in top._actions:
-        if isinstance(action, argparse._SubParsersAction) and given.command in action.choices:
-            chosen: Any = action.choices[given.command]
-            return chosen  # type: ignore[no-any-return]
-    return top
+def _parser_of(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Parser:
+    """The parser of the command, and of its action, that was given: it knows its flags."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            chosen = action.choices.get(str(getattr(given, action.dest, None)))
+            if chosen is not None:
+                return _parser_of(chosen, given)
+    assert isinstance(parser, Parser)
+    return parser
 
 
 def _carry_out(given: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """What a run can be told, in one table: it makes the flags, the keys of a TOML file, and the errors about both."""
 
 import argparse
+import re
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -183,6 +184,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> Any:
         """Exit 2, with a suggestion."""
+        wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if wrong is not None:
+            known = re.findall(r"[\w-]+", wrong[2])
+            message = f"{message[: wrong.start()]}unknown {wrong[1]!r}{nearest(wrong[1], known)}"
         raise UsageError(f"{message} (try: {self.prog} --help)")
 
     def refuse_unknown(self, extra: Sequence[str]) -> None:

@@ -6,22 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gradsift.cli.options import UsageError
-from gradsift.report import find_runs, summarise, table, write_report
+from gradsift.report import summarise, table, write_report
 
 
 def report(given: argparse.Namespace) -> int:
     """Write the page and the figures, and print the table."""
-    out = given.out or _beside(given.runs[0])
+    out = given.out or given.runs[0] / "report"
     if importlib.util.find_spec("matplotlib") is None:
         raise UsageError("a report needs matplotlib: pip install 'gradsift[report]'")
     write(given.runs, out, given.target_loss, given.target_accuracy, given.title)
     return 0
-
-
-def _beside(first: Path) -> Path:
-    """Inside a folder of runs, beside a single one."""
-    inside = find_runs([first]) != [first]
-    return (first if inside else first.parent) / "report"
 
 
 def write(

@@ -14,6 +14,7 @@ from gradsift.errors import RunError
 from gradsift.simulation.folder import read_config, read_records
 from gradsift.simulation.run import Result
 
+INTERRUPTED = 130  # as shells count Ctrl-C
 STOPS = ("rounds", "cost_budget", "target_loss", "target_accuracy")
 
 
@@ -23,9 +24,7 @@ def run(given: argparse.Namespace) -> int:
     arguments = simulate_arguments(settings)
     name = f"{Path(settings['data']).stem}-{arguments['sparsifier'].name}-{arguments['controller'].name}"
     out = given.out or free_folder(Path("runs"), f"{name}-seed{settings['seed']}")
-    result = train(arguments, settings, out, given, name)
-    print_result(result)
-    return 0
+    return print_result(train(arguments, settings, out, given, name))
 
 
 def resume(given: argparse.Namespace) -> int:
@@ -42,8 +41,7 @@ def resume(given: argparse.Namespace) -> int:
         if getattr(given, name) is not None:
             settings[name] = getattr(given, name)
     result = train(simulate_arguments(settings), settings, given.folder, given, given.folder.name, resume=True)
-    print_result(result)
-    return 0
+    return print_result(result)
 
 
 def train(
@@ -108,8 +106,8 @@ def free_folder(parent: Path, name: str) -> Path:
     return path
 
 
-def print_result(result: Result) -> None:
-    """How a run ended, in a few lines."""
+def print_result(result: Result) -> int:
+    """How a run ended, in a few lines; the exit code."""
     last = result.records[-1]
     sent = sum(record["up_bytes"] + record["down_bytes"] for record in result.records)
     dense = 2 * 4 * result.weights.numel() * sum(record["clients"] for record in result.records)
@@ -122,3 +120,7 @@ def print_result(result: Result) -> None:
     print(f"k: {last['k']:.1f} of {result.weights.numel()} in the last round")
     print(f"sent {size(sent)}; whole gradients would have been {size(dense)}")
     print(f"kept in {result.folder}; look: gradsift report {result.folder}")
+    if result.stopped != "interrupted":
+        return 0
+    print(f"go on: gradsift resume {result.folder}")
+    return INTERRUPTED
