@@ -4,36 +4,23 @@ Online gradient descent (Hazan 2016) as the paper compares it (Section V-B, item
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from gradsift.check import real
-from gradsift.control.base import Controller, Interval, Observation, Proposal, Search, project
+from gradsift.control.base import Interval, Observation, project
 from gradsift.control.estimate import derivative
-from gradsift.control.sign import probing, step_size
+from gradsift.control.sign import Sign, step_size
 
 
 @dataclass(frozen=True)
-class Value(Search, Controller[Interval]):
+class Value(Sign):
     """Step delta_m times ``scale`` times the derivative; the paper's is scale 1."""
 
     scale: float = 1.0
 
-    probes: ClassVar[bool] = True
-    lowest: ClassVar[float] = 2.0
-
     def __post_init__(self) -> None:
-        """Refuse a scale that is not positive and finite."""
+        """Refuse a scale that is not positive."""
         super().__post_init__()
         real("scale", self.scale, above=0)
-
-    def start(self, dim: int, seed: int) -> Interval:
-        """K = [k_min, k_max], k_1 = k_init."""
-        del seed
-        return self.interval(dim)
-
-    def suggest(self, state: Interval, number: int) -> Proposal:
-        """k_m and its probe, as in Algorithm 2."""
-        return probing(state, number, step_size(state, number))
 
     def learn(self, state: Interval, seen: Observation) -> Interval:
         """k <- P_K(k - delta_m d_m); unchanged where the derivative is unavailable."""
