@@ -389,3 +389,10 @@ def test_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     assert "--comm-time" in said
     assert "compare" in said
+
+
+def test_tensorboard_logs_beside_the_records() -> None:
+    ok("run", *QUICK, "--rounds", "3", "--out", "a", "--quiet", "--tensorboard")
+    events = list(Path("a/tensorboard").glob("events.*"))
+    assert len(events) == 1
+    assert b"global_loss" in events[0].read_bytes()
