@@ -65,6 +65,16 @@ def small(**changes: Any) -> FederatedData:
     return FederatedData(**{**values, **changes})
 
 
+def test_names_may_come_from_pandas() -> None:
+    import pandas as pd
+
+    for names in (pd.Series(["b", "a", "b"]), np.array(["b", "a", "b"], dtype=object)):
+        data = FederatedData.from_arrays(np.zeros((3, 2), dtype=np.float32), [0, 1, 0], names)
+        assert data.client_names == ("a", "b")
+    with pytest.raises(GradsiftError, match="integers or names, got dtype object"):
+        FederatedData.from_arrays(np.zeros((2, 2), dtype=np.float32), [0, 1], np.array(["b", None], dtype=object))
+
+
 def test_names_as_clients() -> None:
     data = FederatedData.from_arrays([[1.0], [2.0], [3.0]], [0, 1, 0], np.array(["zoe", "al", "zoe"]))
     assert data.client_names == ("al", "zoe")

@@ -455,3 +455,8 @@ def test_labels_are_checked_before_the_loss_sees_them() -> None:
     for loss in (CROSS_ENTROPY, nn.functional.nll_loss, nn.CrossEntropyLoss()):
         with pytest.raises(gradsift.GradsiftError, match="label 3 is outside the model's 3 classes"):
             hand.engine(mlp(), loss, data)
+
+
+def test_a_loss_that_is_no_mean_is_refused() -> None:
+    with pytest.raises(GradsiftError, match="mean over a batch, got reduction='sum'"):
+        hand.engine(mlp(), nn.CrossEntropyLoss(reduction="sum"), blobs())

@@ -96,6 +96,8 @@ def client_ids(values: ArrayLike | Tensor, samples: int) -> NDArray[Any]:
     ids = np.asarray(values)
     if ids.ndim != 1 or len(ids) != samples:
         raise GradsiftError(f"client must name the owner of each of {samples} rows, got shape {list(ids.shape)}")
+    if ids.dtype.kind == "O" and all(isinstance(name, str) for name in ids):  # as pandas holds names
+        ids = ids.astype(str)
     if ids.dtype.kind == "U":
         return ids
     if ids.dtype.kind not in "iu" and len(ids):

@@ -33,6 +33,9 @@ class FlatModel:
         learned = [name for name, part in parts.items() if part.requires_grad]
         if learned:
             raise GradsiftError(f"the loss has trainable parameters ({', '.join(learned)}): put them in the model")
+        reduction = getattr(loss, "reduction", "mean")
+        if reduction == "sum":
+            raise GradsiftError(f"the loss must be the mean over a batch, got reduction={reduction!r}")
         if not self.module.training:
             self.module.train()
         self._training = {name: part.training for name, part in self.module.named_modules()}
