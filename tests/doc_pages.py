@@ -1,10 +1,12 @@
 """Reading the pages under docs/ and the README: their references to code, their examples, their links."""
 
+import contextlib
 import importlib
+import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -64,3 +66,23 @@ def problem(reference: Reference) -> str | None:
     # A name that is only imported there would send the reader to the wrong file; constants do not say where they live.
     home = getattr(found, "__module__", name)
     return None if home == name else f"{symbol} is defined in {home}, not in {path}"
+
+
+def run_blocks(examples: list[Block], page: str, **names: Any) -> tuple[dict[str, Any], int]:
+    """Run python blocks in one namespace; a text block after one is what it must print.
+
+    Returns the namespace, and how many text blocks there were.
+    """
+    namespace: dict[str, Any] = {"__name__": "page", **names}
+    printed, shown = "", 0
+    for block in examples:
+        if block.language == "python":
+            # Blank lines before it, so that a traceback names the line of the page.
+            code = compile("\n" * (block.line - 1) + block.text, page, "exec")
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                exec(code, namespace)
+            printed = out.getvalue()
+        elif block.language == "text":
+            assert printed == block.text, f"{page}, line {block.line}"
+            shown += 1
+    return namespace, shown

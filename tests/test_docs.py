@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import io
 import json
 import re
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 import gradsift
 from gradsift import control, sparsify
 from gradsift.sparsify.base import Sparsifier
-from tests.doc_pages import ROOT, blocks, local_links, problem, read, references
+from tests.doc_pages import ROOT, blocks, local_links, problem, read, references, run_blocks
 
 RUN = ["README.md", "docs/extending.md"]
 PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
@@ -34,19 +33,8 @@ def own_names() -> Iterator[None]:
 
 
 def run(page: str) -> dict[str, Any]:
-    """Run the page's python blocks in one namespace; a text block after one is what it must print."""
-    namespace: dict[str, Any] = {"__name__": "page"}
-    printed = ""
-    for block in blocks(read(page)):
-        if block.language == "python":
-            # Blank lines before it, so that a traceback names the line of the page.
-            code = compile("\n" * (block.line - 1) + block.text, page, "exec")
-            with contextlib.redirect_stdout(io.StringIO()) as out:
-                exec(code, namespace)
-            printed = out.getvalue()
-        elif block.language == "text":
-            assert printed == block.text, f"{page}, line {block.line}"
-    return namespace
+    """Run the page's python blocks, and check what they print."""
+    return run_blocks(blocks(read(page)), page)[0]
 
 
 @functools.cache

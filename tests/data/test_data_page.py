@@ -1,7 +1,5 @@
 """docs/data.md does what it says: its examples run in order, in one namespace, and print what is shown."""
 
-import contextlib
-import io
 import os
 from pathlib import Path
 from typing import Any
@@ -10,25 +8,14 @@ import pytest
 
 from gradsift.data import FederatedData, load
 from gradsift.data.partition import PARTITIONS
-from tests.doc_pages import Block, blocks, read
+from tests.doc_pages import Block, blocks, read, run_blocks
 
 PAGE = "docs/data.md"
 REAL = "FEMNIST and CIFAR-10 as in the paper"
 
 
 def run(examples: list[Block], **names: Any) -> int:
-    namespace: dict[str, Any] = {"__name__": "page", **names}
-    printed, shown = "", 0
-    for block in examples:
-        if block.language == "python":
-            code = compile("\n" * (block.line - 1) + block.text, PAGE, "exec")
-            with contextlib.redirect_stdout(io.StringIO()) as out:
-                exec(code, namespace)
-            printed = out.getvalue()
-        elif block.language == "text":
-            assert printed == block.text, f"{PAGE}, line {block.line}"
-            shown += 1
-    return shown
+    return run_blocks(examples, PAGE, **names)[1]
 
 
 def parts() -> tuple[list[Block], list[Block]]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import io
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from gradsift import Settings
-from tests.doc_pages import blocks, read
+from tests.doc_pages import blocks, read, run_blocks
 
 PAGE = "docs/simulate.md"
 
@@ -18,15 +17,9 @@ PAGE = "docs/simulate.md"
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """The page's blocks, run in a folder of their own: the folder, and the names they made."""
-    place, names, printed = tmp_path_factory.mktemp("page"), {"__name__": "page"}, ""
+    place = tmp_path_factory.mktemp("page")
     with contextlib.chdir(place):
-        for block in blocks(read(PAGE)):
-            if block.language == "python":
-                with contextlib.redirect_stdout(io.StringIO()) as out:
-                    exec(compile("\n" * (block.line - 1) + block.text, PAGE, "exec"), names)
-                printed = out.getvalue()
-            elif block.language == "text":
-                assert printed == block.text, f"{PAGE}, line {block.line}"
+        names, _ = run_blocks(blocks(read(PAGE)), PAGE)
     return place, names
 
 

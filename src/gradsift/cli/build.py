@@ -13,6 +13,7 @@ import gradsift
 from gradsift import Controller, CostModel, FederatedData, Sparsifier
 from gradsift.cli.options import UsageError, literal
 from gradsift.registry import check_options, nearest
+from gradsift.simulation.run import usable_device
 from gradsift.simulation.schedule import Constant, Cosine, StepDecay
 
 COSTS: dict[str, type[CostModel]] = {
@@ -162,13 +163,8 @@ def make_schedule(settings: dict[str, Any]) -> Any:
 def pick_device(name: str) -> torch.device:
     """The device asked for; auto is the GPU where there is one."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as problem:
-        raise UsageError(f"device {name!r} cannot be used: {problem}") from problem
-    return device
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return usable_device(name)
 
 
 def pick_dtype(name: str) -> torch.dtype:

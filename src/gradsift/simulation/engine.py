@@ -164,7 +164,10 @@ class Engine:
         # Steps 1 to 3: upload, merge, probe.
         upload = self.sparsifier.choose(residual, rnd)
         merged = self.sparsifier.combine(upload, share, rnd)
-        probed = None if probe_k is None else self.sparsifier.preview(upload, share, rnd, probe_k)
+        less = probed = None  # what would have been sent up and down at k'
+        if probe_k is not None:
+            less = self.sparsifier.prefix(upload, rnd, probe_k)
+            probed = self.sparsifier.combine(less, share, rnd._replace(k=probe_k))
         change = None if probed is None else difference(probed, merged)
         after = _stepped(state.weights, merged, lr)
         if not bool(torch.isfinite(after).all()):
@@ -176,9 +179,8 @@ class Engine:
         # is no part of theta(k), which is compared with theta(k'); it may be part of the bill.
         traffic = self._traffic(present, upload, merged)
         seen = Observation(proposal, self.cost.round_cost(traffic), used_k=k, used_probe_k=probe_k)
-        if probed is not None and probe_k is not None:
-            would_be = self._traffic(present, self.sparsifier.prefix(upload, rnd, probe_k), probed)
-            seen = seen._replace(probe_cost=self.cost.round_cost(would_be))
+        if less is not None and probed is not None:
+            seen = seen._replace(probe_cost=self.cost.round_cost(self._traffic(present, less, probed)))
         if change is not None and settings.charge_probe:
             traffic = self._traffic(present, upload, merged, change)
         bill = self.cost.round_cost(traffic)

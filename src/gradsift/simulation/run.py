@@ -112,7 +112,7 @@ def simulate(
         NormalizedTime(comm_time=10) if cost is None else cost,
         _schedule(lr),
         Settings(**settings),
-        device=_device(device),
+        device=usable_device(device),
         dtype=dtype,
     )
     config = describe(engine, model, loss, data, stop)
@@ -133,7 +133,8 @@ def simulate(
     return Result(engine.model(), engine.state.weights, records, stopped, config, where)
 
 
-def _device(device: str | torch.device) -> torch.device:
+def usable_device(device: str | torch.device) -> torch.device:
+    """The device, tried once: one that cannot be used is refused by name."""
     try:
         chosen = torch.device(device)
         torch.empty(0, device=chosen)
