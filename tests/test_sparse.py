@@ -20,7 +20,6 @@ from gradsift.sparse import (
     everything,
     nothing,
     rank,
-    restrict,
     stack,
     top_k,
     weighted_sum,
@@ -166,15 +165,6 @@ def test_weighted_sum_keeps_an_index_whose_values_cancel() -> None:
 def test_weighted_sum_does_not_spread_one_share_over_all() -> None:
     with pytest.raises(GradsiftError, match=r"share must have shape \[3\], got \[1\]"):
         weighted_sum(top_k(torch.ones(3, 4), 2), torch.ones(1))
-
-
-@given(case=instances())
-def test_restrict_keeps_the_values_of_the_chosen_indices(case: Instance) -> None:
-    row = case.residual[0]
-    chosen = top_k(row, case.rnd.k).indices.flip(0)
-    part = restrict(everything(row), chosen)
-    assert as_dict(part) == {j: row[j].item() for j in chosen.tolist()}
-    assert part.indices.tolist() == sorted(chosen.tolist())
 
 
 @given(pair=pairs())

@@ -19,7 +19,7 @@ def top_k(dense: Tensor, k: int) -> Sparse:
 def densify(message: Sparse) -> Tensor:
     """The full vector(s) [D] or [N, D], zero where the set has no element."""
     check_tensors.sparse("message", message, rows=True)
-    return sparse.densify(message)
+    return sparse.densify(Sparse(*message))  # a copy, also of a whole vector
 
 
 def weighted_sum(rows: Sparse, share: Tensor) -> Sparse:

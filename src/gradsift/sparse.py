@@ -1,11 +1,13 @@
 """Sparse vectors as sets of (index, value), and the few operations every sparsifier is made of.
 
 Shapes: D dimensions, N clients, k elements. Everything works on one vector [D] or [k] and, row by row, on [N, D] or
-[N, k]; nothing here loops over clients or elements.
+[N, k]; nothing here loops over clients or elements. What a round needs does not make the host wait for a CUDA device:
+sizes are known beforehand, and sorting everything is quicker there than asking which part needs it.
 """
 
+import functools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +15,11 @@ from torch import Tensor
 from gradsift.errors import GradsiftError
 
 _SCATTER_ELEMENTS = 2**27  # of the dense rows made at a time on CUDA: half a gigabyte
+
+
+def queued(values: Tensor) -> bool:
+    """Whether work on these is queued, so that asking for a result makes the host wait: on CUDA."""
+    return values.is_cuda
 
 
 class Sparse(NamedTuple):
@@ -30,6 +37,34 @@ class Sparse(NamedTuple):
         """Elements in each row."""
         return self.indices.shape[-1]
 
+    def to(self, device: torch.device) -> "Sparse":
+        """The same on another device."""
+        if self.values.device == device:
+            return self
+        return type(self)(self.indices.to(device), self.values.to(device), self.dim)
+
+    def rows(self, part: slice) -> "Sparse":
+        """Some of the rows."""
+        return type(self)(self.indices[part], self.values[part], self.dim)
+
+
+class Ranked(Sparse):
+    """A Sparse whose rows are known to be in the order of ``rank``; with anything replaced it is a plain one again."""
+
+    __slots__ = ()
+
+    def _replace(self, **changes: Any) -> Sparse:  # type: ignore[override]
+        return Sparse(*self)._replace(**changes)
+
+
+class Whole(Sparse):
+    """All elements of each row, in the order of their indices; with anything replaced it is a plain Sparse again."""
+
+    __slots__ = ()
+
+    def _replace(self, **changes: Any) -> Sparse:  # type: ignore[override]
+        return Sparse(*self)._replace(**changes)
+
 
 def top_k(dense: Tensor, k: int) -> Sparse:
     """The k elements of each row with the largest absolute values; of equal ones, those with the lowest indices.
@@ -42,6 +77,10 @@ def top_k(dense: Tensor, k: int) -> Sparse:
     if k == dim:
         return everything(dense)
     magnitude = dense.abs()
+    if queued(dense) and _takes_lowest_first(dense.device):
+        indices = magnitude.topk(k, dim=-1, sorted=False).indices
+        del magnitude  # as large as ``dense``
+        return _sorted_by_size(Sparse(indices, dense.gather(-1, indices), dim))
     top, indices = magnitude.topk(k, dim=-1)
     # torch.topk breaks ties as it likes: where more elements reach the threshold than fit, choose among them ourselves,
     # and put the equal ones among the chosen in order.
@@ -53,7 +92,31 @@ def top_k(dense: Tensor, k: int) -> Sparse:
         elif bool(crowded.any()):
             indices[crowded] = _lowest_of_ties(magnitude[crowded], top[crowded, -1:], k)
         return rank(Sparse(indices, dense.gather(-1, indices), dim))
-    return Sparse(indices, dense.gather(-1, indices), dim)
+    return Ranked(indices, dense.gather(-1, indices), dim)
+
+
+@functools.cache
+def _takes_lowest_first(device: torch.device) -> bool:
+    """Whether this device's topk, unsorted, takes the lowest of equal elements and keeps equals in order.
+
+    It does where it selects by radix, and then the order of ``rank`` is one stable sort away; torch does not promise
+    it, so it is tried once, on rows short and long (which go different ways), full of ties.
+    """
+    generator = torch.Generator().manual_seed(0)
+    for rows, dim in ((3, 50), (64, 5_000), (2, 300_000), (32, 300_000), (1, 2_000_000)):
+        trial = torch.randint(0, 9, (rows, dim), generator=generator).float().to(device)
+        for k in sorted({1, 7, dim // 9, dim // 2, dim - 1}):
+            indices = trial.topk(k, sorted=False).indices
+            got = _sorted_by_size(Sparse(indices, trial.gather(-1, indices), dim)).indices
+            if not torch.equal(got, trial.argsort(dim=-1, descending=True, stable=True)[:, :k]):
+                return False
+    return True
+
+
+def _sorted_by_size(sparse: Sparse) -> Ranked:
+    """Ranked, of rows whose equal elements are in the order of their indices."""
+    order = sparse.values.abs().argsort(dim=-1, descending=True, stable=True)
+    return Ranked(sparse.indices.gather(-1, order), sparse.values.gather(-1, order), sparse.dim)
 
 
 def _lowest_of_ties(magnitude: Tensor, threshold: Tensor, k: int) -> Tensor:
@@ -64,10 +127,10 @@ def _lowest_of_ties(magnitude: Tensor, threshold: Tensor, k: int) -> Tensor:
     return chosen.nonzero()[:, -1].view(*magnitude.shape[:-1], k)
 
 
-def everything(dense: Tensor) -> Sparse:
+def everything(dense: Tensor) -> Whole:
     """All elements of each row; the values are ``dense`` itself, not a copy."""
     dim = dense.shape[-1]
-    return Sparse(torch.arange(dim, device=dense.device).expand(dense.shape), dense, dim)
+    return Whole(torch.arange(dim, device=dense.device).expand(dense.shape), dense, dim)
 
 
 def nothing(dense: Tensor) -> Sparse:
@@ -76,65 +139,80 @@ def nothing(dense: Tensor) -> Sparse:
     return Sparse(empty.long(), empty, dense.shape[-1])
 
 
-def rank(sparse: Sparse) -> Sparse:
+def rank(sparse: Sparse) -> Ranked:
     """The same sets, each row ordered by absolute value, largest first; equal ones by index, lowest first."""
-    indices, values, dim = sparse
-    if _is_ranked(sparse):
+    if isinstance(sparse, Ranked):
         return sparse
-    by_index = indices.argsort(dim=-1)
-    indices, values = indices.gather(-1, by_index), values.gather(-1, by_index)
-    by_value = values.abs().argsort(dim=-1, descending=True, stable=True)
-    return Sparse(indices.gather(-1, by_value), values.gather(-1, by_value), dim)
+    indices, values, dim = sparse
+    if not queued(values) and _is_ranked(sparse):
+        return Ranked(indices, values, dim)
+    if not isinstance(sparse, Whole):
+        by_index = indices.argsort(dim=-1)
+        indices, values = indices.gather(-1, by_index), values.gather(-1, by_index)
+    return _sorted_by_size(Sparse(indices, values, dim))
 
 
 def _is_ranked(sparse: Sparse) -> bool:
-    """Whether the elements are in the order of ``rank`` already: a look costs far less than a sort."""
+    """Whether the elements are in the order of ``rank`` already: on the CPU a look costs far less than a sort."""
     magnitude, indices = sparse.values.abs(), sparse.indices
     left, right = magnitude[..., :-1], magnitude[..., 1:]
     rising = indices[..., :-1] < indices[..., 1:]
     return bool(((left > right) | ((left == right) & rising)).all())
 
 
+def largest(sparse: Sparse, k: int) -> Sparse:
+    """The first k elements of each row in the order of ``rank``."""
+    if isinstance(sparse, Whole):
+        return top_k(sparse.values, k)
+    indices, values, dim = rank(sparse)
+    return Ranked(indices[..., :k], values[..., :k], dim)
+
+
 def densify(sparse: Sparse) -> Tensor:
-    """The full vector(s), zero where the set has no element."""
+    """The full vector(s), zero where the set has no element; of a Whole its values themselves."""
+    if isinstance(sparse, Whole):
+        return sparse.values
     full = sparse.values.new_zeros((*sparse.values.shape[:-1], sparse.dim))
-    return full.scatter(-1, sparse.indices, sparse.values)
+    return full.scatter_(-1, sparse.indices, sparse.values)
+
+
+def members(indices: Tensor, dim: int) -> Tensor:
+    """[D] whether each coordinate is among ``indices``, of any shape."""
+    return torch.zeros(dim, dtype=torch.bool, device=indices.device).index_fill_(0, indices.reshape(-1), True)
 
 
 def weighted_sum(rows: Sparse, share: Tensor) -> Sparse:
-    """The share-weighted sum of the N rows [N, k], over the union of their indices, ordered by index.
+    """The share-weighted sum of the N rows [N, k], over the union of their indices, ordered by index."""
+    total = dense_sum(rows, share)
+    if isinstance(rows, Whole):
+        return everything(total)
+    indices = members(rows.indices, rows.dim).nonzero().squeeze(-1)
+    return Sparse(indices, total[indices], rows.dim)
+
+
+def dense_sum(rows: Sparse, share: Tensor) -> Tensor:
+    """[D] the share-weighted sum of the N rows [N, k], always added in the same order: a run repeats bit for bit.
 
     The result does not depend on the order inside a row: on the CPU each element is summed in the order of the clients,
     on CUDA in an order that is always the same.
     """
     if share.shape != rows.indices.shape[:1]:
         raise GradsiftError(f"share must have shape {list(rows.indices.shape[:1])}, got {list(share.shape)}")
-    touched = torch.zeros(rows.dim, dtype=torch.bool, device=rows.indices.device)
-    touched[rows.indices.reshape(-1)] = True
-    indices = touched.nonzero().squeeze(-1)
     wide = torch.promote_types(rows.values.dtype, torch.float32)  # half precision is for sending, not for summing
-    total = _total(rows._replace(values=rows.values.to(wide)), share.to(rows.values.device, wide))
-    return Sparse(indices, total[indices], rows.dim)
-
-
-def _total(rows: Sparse, share: Tensor) -> Tensor:
-    """[D] the weighted sum of the rows, always added in the same order, so that a run repeats bit for bit."""
-    if not rows.values.is_cuda:
-        contributions = rows.values * share[:, None]
-        return contributions.new_zeros(rows.dim).index_add_(0, rows.indices.reshape(-1), contributions.reshape(-1))
+    values, share = rows.values.to(wide), share.to(rows.values.device, wide, non_blocking=True)
+    if not queued(values):
+        total = values.new_zeros(rows.dim)
+        contributions = values * share[:, None]
+        return total.index_add_(0, rows.indices.reshape(-1), contributions.reshape(-1))
+    if isinstance(rows, Whole):
+        return share @ values
     # CUDA's index_add_ adds in any order, and its index_put_ sorts first: dense rows and one product are quicker.
-    total = rows.values.new_zeros(rows.dim)
+    total = values.new_zeros(rows.dim)
     step = max(1, _SCATTER_ELEMENTS // rows.dim)
     for first in range(0, len(share), step):
         part = slice(first, first + step)
-        total += share[part] @ densify(Sparse(rows.indices[part], rows.values[part], rows.dim))
+        total += share[part] @ densify(Sparse(rows.indices[part], values[part], rows.dim))
     return total
-
-
-def restrict(sparse: Sparse, indices: Tensor) -> Sparse:
-    """The elements of one vector [k] at ``indices``, all of which it holds, ordered by index."""
-    indices = indices.sort().values
-    return Sparse(indices, densify(sparse)[indices], sparse.dim)
 
 
 def difference(left: Sparse, right: Sparse) -> Sparse:
@@ -155,3 +233,10 @@ def stack(uploads: Sequence[Sparse]) -> Sparse:
         raise GradsiftError(f"uploads differ in (dim, indices, values) shapes: {sorted(shapes)}")
     indices = torch.stack([upload.indices for upload in uploads])
     return Sparse(indices, torch.stack([upload.values for upload in uploads]), uploads[0].dim)
+
+
+def concatenate(parts: Sequence[Sparse]) -> Sparse:
+    """The rows of several [n, k] as one."""
+    first = parts[0]
+    indices, values = (torch.cat(rows) for rows in zip(*((part.indices, part.values) for part in parts), strict=True))
+    return type(first)(indices, values, first.dim)

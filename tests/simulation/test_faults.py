@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 
 from gradsift import GradsiftError, RunError
 from gradsift.simulation import checkpoint
-from gradsift.simulation.engine import State
 from gradsift.simulation.folder import RunFolder
+from gradsift.simulation.state import State
 from tests.simulation import worker
 from tests.simulation.test_run import arrays, assert_same_end, contents
 from tests.simulation.test_run import run as simulate

@@ -9,7 +9,9 @@ import torch
 from torch import nn
 
 import gradsift
-from gradsift import Controller, Cosine, CostModel, LinkTime, NormalizedTime, Settings
+from gradsift import Controller, Cosine, CostModel, LinkTime, NormalizedTime, RunError, Settings, sparse
+from gradsift.simulation import engine as engine_module
+from gradsift.simulation import memory
 from gradsift.simulation.engine import Engine
 from gradsift.simulation.reference import Step, reference_rounds
 from gradsift.simulation.schedule import Constant, Schedule
@@ -27,6 +29,7 @@ CONTROLLERS: dict[str, dict[str, Any]] = {
     "exp3": {"grid": "log", "arms": 5},
     "continuous-bandit": {},
 }
+QUICK = ("fixed", "extended-sign", "exp3")
 PAIRS = [
     pytest.param(name, control, id=f"{name}-{control}")
     for name, control in itertools.product(gradsift.sparsifiers(), CONTROLLERS)
@@ -81,6 +84,44 @@ def test_whole_runs_are_the_same(sparsifier: str, control: str, clients_per_roun
         assert_same(engine, record, step)
         used.add(record["used_k"])
     assert len(used) > 1 or not controller.varies
+
+
+@pytest.mark.parametrize(("sparsifier", "control"), [pair for pair in PAIRS if pair.values[1] in QUICK])
+@pytest.mark.parametrize("clients_per_round", [None, 4], ids=["all", "some"])
+@pytest.mark.parametrize("way", ["queued", "streamed", "streamed, merged on the host"])
+def test_every_way_through_memory_is_the_same(
+    way: str, sparsifier: str, clients_per_round: int | None, control: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is queued on CUDA, on the CPU; residuals that the device has no room for, a chunk of clients at a time."""
+    if way == "queued":
+        monkeypatch.setattr(sparse, "queued", lambda _: True)
+        monkeypatch.setattr(engine_module, "queued", lambda _: True)
+    else:
+        monkeypatch.setattr(memory, "must_stream", lambda *_: True)
+    if way == "streamed, merged on the host":
+        monkeypatch.setattr(memory, "free_bytes", lambda _: 0)
+    controller = gradsift.controller(control, **CONTROLLERS[control])
+    engine, twin = both(sparsifier, controller, clients_per_round=clients_per_round, clients_per_chunk=2)
+    for _ in range(ROUNDS):
+        assert_same(engine, engine.step(), next(twin))
+
+
+@pytest.mark.parametrize(("sparsifier", "control"), [*itertools.product(["fab-top-k"], QUICK), ("fedavg", "fixed")])
+@pytest.mark.parametrize("settings", [{}, {"delay": 1}, {"clients_per_round": 4}, {"charge_probe": True}], ids=str)
+def test_rounds_that_are_finished_late_are_the_same(sparsifier: str, settings: dict[str, Any], control: str) -> None:
+    """A round's losses are read while the next one's gradients run: nothing but the moment differs."""
+    controller = gradsift.controller(control, **CONTROLLERS[control])
+    one, _ = both(sparsifier, controller, **settings)
+    other, _ = both(sparsifier, controller, **settings)
+    want = [one.step() for _ in range(ROUNDS)]
+    got = [other.begin() for _ in range(ROUNDS)]
+    assert got[0] is None
+    assert [*got[1:], other.finish()] == want
+    assert torch.equal(one.state.weights, other.state.weights)
+    assert torch.equal(one.state.residual, other.state.residual)
+    assert one.state.control == other.state.control
+    with pytest.raises(RunError, match="no round was begun"):
+        other.finish()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,10 @@ class LocalResponseNorm(nn.Module):
         channels, reach = x.shape[-3], self.size // 2
         # Made here, not kept as a buffer: a model's buffers are state that clients would have to exchange.
         band = torch.ones(channels, channels, dtype=x.dtype, device=x.device).tril(reach).triu(-reach)
-        nearby = torch.einsum("dc,nchw->ndhw", band, x * x)
+        if x.is_contiguous():
+            nearby = torch.einsum("dc,nchw->ndhw", band, x * x)
+        else:  # channels last, and so it stays
+            nearby = ((x * x).permute(0, 2, 3, 1) @ band).permute(0, 3, 1, 2)
         return x * (self.k + (self.alpha / self.size) * nearby) ** -self.beta
 
     def extra_repr(self) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradsift.control import Observation, Proposal
 from gradsift.errors import GradsiftError, RunError
-from gradsift.simulation.engine import Pending, State
+from gradsift.simulation.state import Pending, State
 
 FORMAT = "gradsift checkpoint 1"
 
@@ -68,7 +68,13 @@ def load(path: Path, run: str, like: State) -> tuple[State, int]:
         raise GradsiftError(f"checkpoint {path} belongs to another run: {owner!r}, not {run!r}")
     _check_fit(path, members, like)
     try:
-        return _state(about, {name: _tensor(value, like.weights.device) for name, value in members.items()})
+        return _state(
+            about,
+            {
+                name: _tensor(value, like.residual.device if name == "residual" else like.weights.device)
+                for name, value in members.items()
+            },
+        )
     except Exception as problem:
         raise GradsiftError(_unreadable(path, problem)) from problem
 

@@ -1,11 +1,15 @@
 """The vectorised driver: the round of the paper's Fig. 3, for all clients at once. It contains no algorithm.
 
+On a CUDA device nothing here waits for the device, except where a number is needed to go on: a round is queued whole,
+and read back while the next one's gradients run.
+
 Shapes: N clients, n of them in a round, D weights, b samples a minibatch; residual [N, D].
 """
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -13,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gradsift import check
-from gradsift.control import Controller, Observation, round_k, round_probe_k
+from gradsift.control import Controller, Observation, Proposal, round_k, round_probe_k
 from gradsift.control.estimate import estimated_sign
 from gradsift.cost import NUMBER_BYTES, CostModel, Traffic
 from gradsift.data.federated import FederatedData
@@ -21,40 +25,39 @@ from gradsift.draws import rng
 from gradsift.errors import GradsiftError, RunError
 from gradsift.pairing import check_pair
 from gradsift.round import Round
+from gradsift.simulation import memory
 from gradsift.simulation.flat import FlatModel, Loss, Named, chunks
 from gradsift.simulation.sampling import Ints, minibatches, participants, probe_samples
 from gradsift.simulation.schedule import Schedule
 from gradsift.simulation.settings import Settings
-from gradsift.sparse import Sparse, difference
+from gradsift.simulation.state import Pending, Readings, State
+from gradsift.sparse import Sparse, Whole, concatenate, densify, everything, members, queued
 from gradsift.sparsify.base import Sparsifier
 from gradsift.wire import encoded_size
 
-CHUNK_BYTES = {"cpu": 2**30, "cuda": 2**34}  # activations and gradients of the clients computed together
+# Activations and gradients of the clients computed together: on a CPU no more than its caches like.
+CHUNK_BYTES = {"cpu": 2**26, "cuda": 2**34}
 Record = dict[str, Any]  # one round, as it is written down
 
 
-class Pending(NamedTuple):
-    """A round whose losses are not in yet: what the controller will be told, and the three weights to try."""
+@dataclass(frozen=True)
+class Clients:
+    """Those of one round."""
 
-    seen: Observation
-    before: Tensor
-    after: Tensor
-    probe: Tensor | None
+    present: Ints
+    index: Tensor | None  # the same on the device; None: everyone
+    share: Tensor  # float64, on the CPU
+    weight: Tensor  # share, on the device
 
 
 @dataclass
-class State:
-    """Everything that a run carries from round to round."""
+class Begun:
+    """A round that waits for its readings: what its record will hold, and what the controller will be told."""
 
-    number: int  # rounds done
-    weights: Tensor  # [D]
-    residual: Tensor  # [N, D]
-    control: Any  # the controller's state
-    spent: float = 0.0
-    offset: int = 0  # elements each client has sent
-    buffers: Named = field(default_factory=dict)  # moving buffers of the last exchange
-    local_buffers: Named = field(default_factory=dict)  # [N, ...] each client's
-    pending: Pending | None = None
+    record: Record
+    clients: Clients
+    readings: Readings
+    answered: Observation | None  # without its losses
 
 
 class Engine:
@@ -95,15 +98,22 @@ class Engine:
         self.flat = FlatModel(model, loss, device, dtype)
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
             kept = self._try_model(settings)
+        each = kept + self.flat.dim * dtype.itemsize
         if settings.clients_per_chunk is None:
-            each = kept + self.flat.dim * torch.empty((), dtype=dtype).element_size()
             settings = replace(
                 settings, clients_per_chunk=int(max(1, min(data.num_clients, CHUNK_BYTES[device.type] // each)))
             )
         self.settings = settings
-        self._share = torch.from_numpy(data.share)
+        self._chunk = settings.clients_per_chunk or 1
+        self.device = device
+        self.working_on = 0  # the round that an error belongs to
+        self._begun: Begun | None = None
         self._start = data.start
-        self.state = self._initial(device, dtype)
+        self._everyone = self._clients(np.arange(data.num_clients))
+        self._streams = memory.must_stream(data.num_clients, self.flat.dim, dtype, device, self._chunk * each)
+        # What must be known before the gradients: who takes part, or how many elements leave while they pass by.
+        self._needs_k_first = self._streams or type(sparsifier).period is not Sparsifier.period
+        self.state = self._initial(dtype)
 
     def _try_model(self, settings: Settings) -> int:
         """One minibatch through the model, so that what cannot work fails now; the bytes it kept for the gradient."""
@@ -125,138 +135,205 @@ class Engine:
         rows = torch.from_numpy(np.stack([start + np.arange(batch_size) for start in self.data.start[:2]]))
         return self.data.x[rows], self.data.y[rows]
 
-    def _initial(self, device: torch.device, dtype: torch.dtype) -> State:
+    def _initial(self, dtype: torch.dtype) -> State:
         clients = self.data.num_clients
         control = self.controller.init(dim=self.flat.dim, seed=self.settings.seed)
         buffers = self.flat.buffers()
         return State(
             number=0,
             weights=self.flat.weights(),
-            residual=torch.zeros(clients, self.flat.dim, device=device, dtype=dtype),
+            residual=torch.zeros(clients, self.flat.dim, device="cpu" if self._streams else self.device, dtype=dtype),
             control=control,
             buffers=buffers,
             local_buffers={name: value.expand(clients, *value.shape).clone() for name, value in buffers.items()},
         )
 
     def step(self) -> Record:
-        """One round of Fig. 3; returns its record. After an error in it the state is void: go back to a checkpoint."""
+        """One whole round of Fig. 3; returns its record. After an error the state is void: go back to a checkpoint."""
+        self.begin()
+        return self.finish()
+
+    def begin(self) -> Record | None:
+        """One round of Fig. 3 up to where the controller waits for the losses, which ``finish`` reads.
+
+        A round that was begun and not finished is finished here, while this one's gradients run (step 4 of Fig. 3
+        allows it), and its record is returned.
+        """
         state, settings = self.state, self.settings
-        number, seed = state.number + 1, settings.seed
-        proposal = self.controller.propose(state.control, number)
-        k = round_k(proposal.k, seed, number)
-        probe_k = None if proposal.probe_k is None else round_probe_k(proposal.probe_k, k, seed, number)
-        rnd = Round(number, k, seed, state.offset)
-        rnd.validate(self.flat.dim)
-        first = number - (number - 1) % self.sparsifier.period(self.flat.dim, k)  # of a FedAvg period
+        number, before = state.number + 1, self._begun
+        done = proposal = None
+        first = number
+        if self._needs_k_first:
+            done, proposal = self._finish(before), self._propose(number)
+            first -= (number - 1) % self.sparsifier.period(self.flat.dim, round_k(proposal.k, settings.seed, number))
+        self.working_on = number
         lr = float(self.lr(first))
         check.real(f"lr of round {first}", lr, low=0.0)
-        present = participants(self.data.num_clients, settings.clients_per_round, seed, first)
-        everyone = len(present) == self.data.num_clients
-        share = self._share if everyone else self._share[present] / self._share[present].sum()
+        clients = self._clients(participants(self.data.num_clients, settings.clients_per_round, settings.seed, first))
+        rows = self._to_device(self._minibatches(clients.present, number))
 
-        # (A): gradients, residuals.
-        rows = torch.from_numpy(self._minibatches(present, number)).to(state.weights.device)
-        residual = state.residual if everyone else state.residual[present]
-        point = self.sparsifier.point(state.weights, residual, lr)
-        losses, local = self._add_gradients(residual, point, present, rows, number)
-        self._check_finite(losses, residual, present, number)
+        # (A): gradients, residuals; step 1: uploads.
+        if proposal is not None and self._streams:
+            upload, gradients, local = self._streamed(clients, rows, lr, self._round(proposal, number))
+            residual = state.residual
+        else:
+            residual = state.residual if clients.index is None else state.residual[clients.index]
+            point = self.sparsifier.point(state.weights, residual, lr)
+            gradients, local = self._add_gradients(residual, point, clients.present, rows, number)
+            if proposal is None:
+                done, proposal = self._finish(before), self._propose(number)
+                self.working_on = number
+            if not queued(residual):
+                self._check_finite(gradients, clients.present, number)
+            upload = self.sparsifier.choose(residual, self._round(proposal, number))
+        rnd = self._round(proposal, number)
+        probe_k = None
+        if proposal.probe_k is not None:
+            probe_k = round_probe_k(proposal.probe_k, rnd.k, settings.seed, number)
 
-        # Steps 1 to 3: upload, merge, probe.
-        upload = self.sparsifier.choose(residual, rnd)
-        merged = self.sparsifier.combine(upload, share, rnd)
-        less = probed = None  # what would have been sent up and down at k'
+        # Steps 2 and 3: merge, probe. What is sent of the probe is B' - B.
+        merged = self.sparsifier.combine(upload, clients.weight, rnd).to(self.device)
+        after = _stepped(state.weights, merged, lr)
+        gradients["weights"] = torch.linalg.vector_norm(after, torch.inf)
+        if not queued(after):
+            self._check_weights(gradients, number)
+        less = probed = probe = change = None
         if probe_k is not None:
             less = self.sparsifier.prefix(upload, rnd, probe_k)
-            probed = self.sparsifier.combine(less, share, rnd._replace(k=probe_k))
-        change = None if probed is None else difference(probed, merged)
-        after = _stepped(state.weights, merged, lr)
-        if not bool(torch.isfinite(after).all()):
-            raise RunError(f"round {number}: the step leads to weights that are not finite; try a smaller step size")
-        probe = None if change is None else _stepped(after, change, lr)
-        contributed = _contributed(upload, merged)
+            probed = self.sparsifier.combine(less, clients.weight, rnd._replace(k=probe_k)).to(self.device)
+            change = densify(probed).to(after).sub_(densify(merged))
+            probe = after.sub(change, alpha=lr)
+        readings = gradients | {"contributed": _contributed(upload, merged.to(upload.values.device))}
+        if change is not None:
+            readings["probe_elements"] = change.count_nonzero()
 
         # What it cost, and what the controller learns of it: at once, or of the round before. The probe's own message
         # is no part of theta(k), which is compared with theta(k'); it may be part of the bill.
-        traffic = self._traffic(present, upload, merged)
-        seen = Observation(proposal, self.cost.round_cost(traffic), used_k=k, used_probe_k=probe_k)
+        traffic = self._traffic(clients, upload, merged)
+        seen = Observation(proposal, self.cost.round_cost(traffic), used_k=rnd.k, used_probe_k=probe_k)
         if less is not None and probed is not None:
-            seen = seen._replace(probe_cost=self.cost.round_cost(self._traffic(present, less, probed)))
+            seen = seen._replace(probe_cost=self.cost.round_cost(self._traffic(clients, less, probed)))
         if change is not None and settings.charge_probe:
-            traffic = self._traffic(present, upload, merged, change)
+            indices = change.nonzero().squeeze(-1)
+            traffic = self._traffic(clients, upload, merged, Sparse(indices, change[indices], upload.dim))
         bill = self.cost.round_cost(traffic)
-        residual = self.sparsifier.forget(residual, upload, merged)  # last: a whole upload is the residual itself
-        now: Pending | None = Pending(seen, state.weights, after, probe) if self.controller.learns else None
-        answered = state.pending if settings.delay else now
-        control, observed = state.control, None
-        buffers, local_buffers = self._exchanged(local, present, share, upload)
-        if answered is not None:
-            observed = self._with_losses(answered, buffers, rows, present, number)
-            control = self.controller.update(control, observed)
+        buffers, local_buffers = self._exchanged(local, clients, upload)
+        self._settle(residual, upload, merged, clients)  # last: a whole upload is the residual itself
 
-        if everyone:
-            kept = residual
-        else:
-            kept = state.residual
-            kept[present] = residual
-        self.state = State(
+        now = Pending(seen, state.weights, after, probe) if self.controller.learns else None
+        answered = state.pending if settings.delay else now
+        if answered is not None:
+            readings |= self._losses(answered, buffers, rows, clients, number)
+        low, high = self.controller.searching(state.control) or (None, None)
+        record = {
+            "round": number,
+            "cost": state.spent + bill,
+            "round_cost": bill,
+            "lr": lr,
+            "k": proposal.k,
+            "used_k": rnd.k,
+            "probe_k": probe_k,
+            "low": low,
+            "high": high,
+            "train_loss": None,
+            "observed": None,
+            "sign": None,
+            "loss_before": None,
+            "loss_after": None,
+            "loss_probe": None,
+            "up_elements": upload.size,
+            "down_elements": merged.size,
+            "probe_elements": None,
+            "up_bytes": float(traffic.up_bytes.sum()),
+            "down_bytes": float(traffic.down_bytes.sum()),
+            "clients": len(clients.present),
+            "contribution": None,
+            "global_loss": None,
+            "accuracy": None,
+        }
+        self._begun = Begun(record, clients, Readings(readings), None if answered is None else answered.seen)
+        self.state = replace(
+            state,
             number=number,
             weights=after,
-            residual=kept,
-            control=control,
             spent=state.spent + bill,
             offset=state.offset + upload.size,
             buffers=buffers,
             local_buffers=local_buffers,
             pending=now if settings.delay else None,
         )
-        low, high = self.controller.searching(state.control) or (None, None)
+        return done
+
+    def finish(self) -> Record:
+        """Read back the round that was begun, and tell the controller; returns its record."""
+        done = self._finish(self._begun)
+        if done is None:
+            raise RunError("no round was begun: there is none to finish")
+        return done
+
+    def _finish(self, begun: Begun | None) -> Record | None:
+        if begun is None:
+            return None
+        record, clients, values = begun.record, begun.clients, begun.readings.read()
+        self.working_on = number = record["round"]
+        self._check_finite(values, clients.present, number)
+        self._check_weights(values, number)
         contribution = np.zeros(self.data.num_clients, dtype=np.int64)
-        contribution[present] = contributed.cpu().numpy()
-        return {
-            "round": number,
-            "cost": self.state.spent,
-            "round_cost": bill,
-            "lr": lr,
-            "k": proposal.k,
-            "used_k": k,
-            "probe_k": probe_k,
-            "low": low,
-            "high": high,
-            "train_loss": float(share @ losses.double().cpu()),
-            "observed": None if observed is None else observed.proposal.number,
-            "sign": None if observed is None else estimated_sign(observed),
-            "loss_before": None if observed is None else observed.loss_before,
-            "loss_after": None if observed is None else observed.loss_after,
-            "loss_probe": None if observed is None else observed.loss_probe,
-            "up_elements": upload.size,
-            "down_elements": merged.size,
-            "probe_elements": None if change is None else change.size,
-            "up_bytes": float(traffic.up_bytes.sum()),
-            "down_bytes": float(traffic.down_bytes.sum()),
-            "clients": len(present),
-            "contribution": contribution.tolist(),
-            "global_loss": None,
-            "accuracy": None,
-        }
+        contribution[clients.present] = values["contributed"].numpy()
+        record["contribution"] = contribution.tolist()
+        record["train_loss"] = float(clients.share @ values["losses"].double())
+        if "probe_elements" in values:
+            record["probe_elements"] = int(values["probe_elements"])
+        if begun.answered is not None:
+            names = ("loss_before", "loss_after", "loss_probe")
+            losses: Record = {name: self._mean(values[name], clients, number) for name in names if name in values}
+            observed = begun.answered._replace(**losses)
+            self.state.control = self.controller.update(self.state.control, observed)
+            record |= losses | {"observed": observed.proposal.number, "sign": estimated_sign(observed)}
+        self._begun = None
+        return record
 
     def evaluate(self) -> tuple[float, float | None]:
         """The share-weighted loss over all training data, and the accuracy on the test split, at the global weights."""
-        data, total = self.data, 0.0
-        for part in chunks(len(data.x), self.settings.eval_batch):
-            outputs = self.flat.outputs(self.state.weights, self.state.buffers, data.x[part])
+        data, state, size = self.data, self.state, self.settings.eval_batch
+        losses, right = [], []
+        for part in chunks(len(data.x), size):
+            outputs = self.flat.outputs(state.weights, state.buffers, data.x[part])
             with torch.no_grad():
-                total += float(self.flat.loss(outputs, data.y[part])) * (part.stop - part.start)
-        if not self._has_accuracy:
-            return total / len(data.x), None
-        right = 0
-        for part in chunks(len(data.test_x), self.settings.eval_batch):
-            outputs = self.flat.outputs(self.state.weights, self.state.buffers, data.test_x[part])
-            right += int((outputs.argmax(dim=1) == data.test_y[part]).sum())
-        return total / len(data.x), right / len(data.test_x)
+                losses.append(self.flat.loss(outputs, data.y[part]).double() * (part.stop - part.start))
+        if self._has_accuracy:
+            for part in chunks(len(data.test_x), size):
+                outputs = self.flat.outputs(state.weights, state.buffers, data.test_x[part])
+                right.append((outputs.argmax(dim=1) == data.test_y[part]).sum())
+        loss = float(torch.stack(losses).sum()) / len(data.x)
+        return loss, int(torch.stack(right).sum()) / len(data.test_x) if right else None
 
     def model(self) -> nn.Module:
         """The module with the present global weights."""
         return self.flat.trained(self.state.weights, self.state.buffers)
+
+    def _propose(self, number: int) -> Proposal:
+        self.working_on = number
+        return self.controller.propose(self.state.control, number)
+
+    def _round(self, proposal: Proposal, number: int) -> Round:
+        rnd = Round(number, round_k(proposal.k, self.settings.seed, number), self.settings.seed, self.state.offset)
+        rnd.validate(self.flat.dim)
+        return rnd
+
+    def _clients(self, present: Ints) -> Clients:
+        if len(present) == self.data.num_clients and hasattr(self, "_everyone"):
+            return self._everyone
+        share = torch.from_numpy(self.data.share)
+        index = None
+        if len(present) < self.data.num_clients:
+            index = self._to_device(present)
+            share = share[present] / share[present].sum()
+        return Clients(present, index, share, self._to_device(share).to(self.flat.weights().dtype))
+
+    def _to_device(self, values: Ints | Tensor) -> Tensor:
+        """On the device, without waiting for it."""
+        return torch.as_tensor(values).to(self.device, non_blocking=True)
 
     def _minibatches(self, present: Ints, number: int) -> Ints:
         """[n, b] rows of the data."""
@@ -265,11 +342,11 @@ class Engine:
 
     def _add_gradients(
         self, residual: Tensor, point: Tensor, present: Ints, rows: Tensor, number: int
-    ) -> tuple[Tensor, Named]:
+    ) -> tuple[Named, Named]:
+        """Each client's losses and the size of its largest element after; its moving buffers."""
         losses, moved = [], []
-        assert self.settings.clients_per_chunk is not None
         with torch.random.fork_rng(devices=[residual.device] if residual.is_cuda else []), torch.enable_grad():
-            for part in chunks(len(present), self.settings.clients_per_chunk):
+            for part in chunks(len(present), self._chunk):
                 torch.manual_seed(_dropout_seed(self.settings.seed, number, int(present[part.start])))
                 buffers = {name: value[present[part]] for name, value in self.state.local_buffers.items()}
                 x, y = self.data.x[rows[part]], self.data.y[rows[part]]
@@ -277,20 +354,72 @@ class Engine:
                 values, after = self.flat.add_gradients(residual[part], at, buffers, x, y)
                 losses.append(values)
                 moved.append(after)
-        return torch.cat(losses), {name: torch.cat([part[name] for part in moved]) for name in self.flat.moving}
+        gradients = {"losses": torch.cat(losses), "largest": torch.linalg.vector_norm(residual, torch.inf, dim=1)}
+        return gradients, {name: torch.cat([part[name] for part in moved]) for name in self.flat.moving}
 
-    def _check_finite(self, losses: Tensor, residual: Tensor, present: Ints, number: int) -> None:
-        good = torch.isfinite(losses) & torch.isfinite(residual).all(dim=1)
+    def _streamed(self, clients: Clients, rows: Tensor, lr: float, rnd: Round) -> tuple[Sparse, Named, Named]:
+        """Gradients and uploads of residuals in the host's memory, a chunk of clients at a time on the device."""
+        held, uploads, gradients, moved = self.state.residual, [], [], []
+        whole = False
+        for part in self._parts(clients):
+            who = clients.present[part]
+            residual = held[who].to(self.device)
+            point = self.sparsifier.point(self.state.weights, residual, lr)
+            values, after = self._add_gradients(residual, point, who, rows[part], rnd.number)
+            held[who] = residual.cpu()
+            self._check_finite(values, who, rnd.number)
+            chosen = self.sparsifier.choose(residual, rnd)
+            whole = isinstance(chosen, Whole)
+            if not whole:
+                uploads.append(chosen.to(self._uploads_on(chosen, clients)))
+            gradients.append(values)
+            moved.append(after)
+        joined = {name: torch.cat([values[name] for values in gradients]) for name in gradients[0]}
+        local = {name: torch.cat([after[name] for after in moved]) for name in self.flat.moving}
+        # Whole vectors are as large as all residuals: they stay where those are.
+        upload = everything(held if clients.index is None else held[clients.present]) if whole else concatenate(uploads)
+        return upload, joined, local
+
+    def _uploads_on(self, chosen: Sparse, clients: Clients) -> torch.device:
+        """Where uploads like these of one chunk are merged: on the device if all of them take a small part of it."""
+        each = 3 * chosen.size * (chosen.indices.itemsize + chosen.values.itemsize)  # merging makes copies
+        fits = len(clients.present) * each <= memory.free_bytes(self.device) // 2
+        return self.device if fits else torch.device("cpu")
+
+    def _parts(self, clients: Clients) -> Iterator[slice]:
+        return chunks(len(clients.present), self._chunk)
+
+    def _settle(self, residual: Tensor, upload: Sparse, merged: Sparse, clients: Clients) -> None:
+        """Forget what was sent and kept, in ``state.residual``."""
+        held = self.state.residual
+        if self._streams:
+            upload, merged = upload.to(held.device), merged.to(held.device)
+            for part in self._parts(clients):
+                who = clients.present[part]
+                held[who] = self.sparsifier.forget(held[who], upload.rows(part), merged)
+            return
+        self.sparsifier.forget(residual, upload, merged)
+        if clients.index is not None:
+            held.index_copy_(0, clients.index, residual)
+
+    def _check_finite(self, gradients: Named, present: Ints, number: int) -> None:
+        losses, largest = gradients["losses"], gradients["largest"]
+        good = torch.isfinite(losses) & torch.isfinite(largest)
         if not bool(good.all()):
             row = int((~good).nonzero()[0])
             value = float(losses[row])
             what = f"loss {value}" if not math.isfinite(value) else "a gradient that is not finite"
             self._refuse(int(present[row]), what, number)
 
+    @staticmethod
+    def _check_weights(values: Named, number: int) -> None:
+        if not math.isfinite(float(values["weights"])):
+            raise RunError(f"round {number}: the step leads to weights that are not finite; try a smaller step size")
+
     def _refuse(self, client: int, what: str, number: int) -> NoReturn:
         raise RunError(f"round {number}: client {self.data.label(client)} has {what}; try a smaller step size")
 
-    def _exchanged(self, local: Named, present: Ints, share: Tensor, upload: Sparse) -> tuple[Named, Named]:
+    def _exchanged(self, local: Named, clients: Clients, upload: Sparse) -> tuple[Named, Named]:
         """The moving buffers after the round: averaged over its clients where weights were exchanged, else local."""
         state = self.state
         if not self.flat.moving:
@@ -298,27 +427,26 @@ class Engine:
         if upload.size == 0:
             kept = {name: value.clone() for name, value in state.local_buffers.items()}
             for name, value in local.items():
-                kept[name][present] = value
+                kept[name][clients.present] = value
             return state.buffers, kept
-        weight = share.to(state.weights)
         average = {
-            name: torch.tensordot(weight, value, dims=1) if value.is_floating_point() else value.amax(dim=0)
+            name: torch.tensordot(clients.weight, value, dims=1) if value.is_floating_point() else value.amax(dim=0)
             for name, value in local.items()
         }
-        clients = self.data.num_clients
-        return average, {name: value.expand(clients, *value.shape).clone() for name, value in average.items()}
+        total = self.data.num_clients
+        return average, {name: value.expand(total, *value.shape).clone() for name, value in average.items()}
 
-    def _traffic(self, present: Ints, upload: Sparse, merged: Sparse, probe: Sparse | None = None) -> Traffic:
+    def _traffic(self, clients: Clients, upload: Sparse, merged: Sparse, probe: Sparse | None = None) -> Traffic:
         """What was sent, or would have been; an empty message is none at all."""
-        clients = self.data.num_clients
-        took_part = np.zeros(clients, dtype=bool)
+        total, present = self.data.num_clients, clients.present
+        took_part = np.zeros(total, dtype=bool)
         took_part[present] = True
         buffers = sum(self.state.buffers[name].numel() for name in self.flat.moving) if upload.size else 0
         sent = received = None
         if self.settings.encoded_bytes:
-            sent = np.zeros(clients)
+            sent = np.zeros(total)
             sent[present] = _encoded(upload) + NUMBER_BYTES * buffers
-            received = np.full(clients, _encoded(merged) + NUMBER_BYTES * buffers)
+            received = np.full(total, _encoded(merged) + NUMBER_BYTES * buffers)
             received += 0 if probe is None else _encoded(probe)
         return Traffic.of(
             self.flat.dim,
@@ -333,36 +461,36 @@ class Engine:
             down_bytes=received,
         )
 
-    def _with_losses(self, answered: Pending, buffers: Named, rows: Tensor, present: Ints, number: int) -> Observation:
-        """(C): the three losses on one sample (or a few) of each client's minibatch of this round, averaged."""
+    def _losses(self, answered: Pending, buffers: Named, rows: Tensor, clients: Clients, number: int) -> Named:
+        """(C): the three losses on one sample (or a few) of each client's minibatch of this round."""
         batch, samples, seed = self.settings.batch_size, self.settings.probe_samples, self.settings.seed
-        picks = probe_samples(self.data.num_clients, batch, samples, seed, number)[present]
-        chosen = rows.gather(1, torch.from_numpy(picks).to(rows.device)).reshape(-1)
+        picks = probe_samples(self.data.num_clients, batch, samples, seed, number)[clients.present]
+        chosen = rows.gather(1, self._to_device(picks)).reshape(-1)
         x, y = self.data.x[chosen], self.data.y[chosen]
+        weights = {"loss_before": answered.before, "loss_after": answered.after, "loss_probe": answered.probe}
+        return {
+            name: self.flat.sample_losses(self.flat.outputs(at, buffers, x), y)
+            for name, at in weights.items()
+            if at is not None
+        }
 
-        def average(weights: Tensor) -> float:
-            losses = self.flat.sample_losses(self.flat.outputs(weights, buffers, x), y).double().cpu()
-            for place in (~torch.isfinite(losses)).nonzero()[:1, 0].tolist():
-                self._refuse(int(present[place // samples]), f"loss {float(losses[place])} after the step", number)
-            return float(losses.mean())
-
-        return answered.seen._replace(
-            loss_before=average(answered.before),
-            loss_after=average(answered.after),
-            loss_probe=None if answered.probe is None else average(answered.probe),
-        )
+    def _mean(self, losses: Tensor, clients: Clients, number: int) -> float:
+        for place in (~torch.isfinite(losses)).nonzero()[:1, 0].tolist():
+            client = int(clients.present[place // self.settings.probe_samples])
+            self._refuse(client, f"loss {float(losses[place])} after the step", number)
+        return float(losses.double().mean())
 
 
 def _stepped(weights: Tensor, merged: Sparse, lr: float) -> Tensor:
     """``gradsift.apply`` without its checks."""
+    if isinstance(merged, Whole):
+        return weights.sub(merged.values, alpha=lr)
     return weights.index_add(0, merged.indices, merged.values, alpha=-lr)
 
 
 def _contributed(upload: Sparse, merged: Sparse) -> Tensor:
     """[n] how many of the kept elements each client sent."""
-    kept = torch.zeros(upload.dim, dtype=torch.bool, device=merged.indices.device)
-    kept[merged.indices] = True
-    return kept[upload.indices].sum(dim=-1)
+    return members(merged.indices, upload.dim)[upload.indices].sum(dim=-1)
 
 
 def _encoded(message: Sparse) -> NDArray[np.int64]:

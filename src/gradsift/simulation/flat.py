@@ -83,6 +83,8 @@ class FlatModel:
     def sample_losses(self, outputs: Any, y: Tensor) -> Tensor:
         """[s] the loss of each sample by itself."""
         with torch.no_grad():
+            if self._is_cross_entropy(outputs, y):
+                return functional.cross_entropy(outputs, y, reduction="none")
             if self._batches_loss:
                 try:
                     losses: Tensor = torch.func.vmap(self.loss)(
@@ -125,9 +127,12 @@ class FlatModel:
         for part, own in zip(module.modules(), self.module.modules(), strict=True):
             part.training = own.training
         sink.total = total
-        outputs = module(x.flatten(0, 1))
-        by_client = _each(outputs, lambda values: values.reshape(*x.shape[:2], *values.shape[1:]))
-        losses: Tensor = torch.func.vmap(self.loss, randomness="different")(by_client, y)
+        outputs = module(sink.images(x.flatten(0, 1)))
+        if self._is_cross_entropy(outputs, y.flatten()):
+            losses = functional.cross_entropy(outputs, y.flatten(), reduction="none").view(y.shape).mean(dim=1)
+        else:
+            by_client = _each(outputs, lambda values: values.reshape(*x.shape[:2], *values.shape[1:]))
+            losses = torch.func.vmap(self.loss, randomness="different")(by_client, y)
         losses.sum().backward()  # type: ignore[no-untyped-call]
         return losses.detach()
 
@@ -165,6 +170,12 @@ class FlatModel:
         for part in self.module.modules():
             if isinstance(part, nn.modules.dropout._DropoutNd):
                 part.training = False  # two ways would draw differently
+        for sink.channels_last in (True, False):  # some modules view what only the plain order lets them
+            if self._shared_agrees(x, y):
+                return
+        self._shared = None  # the general way will say what is wrong, if anything is
+
+    def _shared_agrees(self, x: Tensor, y: Tensor) -> bool:
         # Not at the first weights alone: a head that starts at zero would hide every gradient below it.
         noise = torch.from_numpy(rng(0, "trial").standard_normal(self.dim)).to(self.weights())
         for point in (self.weights(), self.weights() + 0.1 * noise):
@@ -173,16 +184,27 @@ class FlatModel:
                 self._in_one_pass(one, point, x, y)
                 self._batched(other, point, {}, x, y)
             except Exception:
-                self._shared = None  # the general way will say what is wrong, if anything is
-                return
+                return False
             if not all(self._agree(one[:, span], other[:, span]) for span in self._spans.values()):
-                self._shared = None
-                return
+                return False
+        return True
 
     @staticmethod
     def _agree(one: Tensor, other: Tensor) -> bool:
         tolerance = math.sqrt(torch.finfo(one.dtype).eps) * float(other.abs().max())
         return bool(float((one - other).abs().max()) <= tolerance)
+
+    def _is_cross_entropy(self, outputs: Any, y: Tensor) -> bool:
+        """Whether the loss is the mean of its samples' cross entropies: then torch has them all in one call."""
+        plain = self.loss is functional.cross_entropy or (
+            type(self.loss) is nn.CrossEntropyLoss
+            and self.loss.weight is None  # which the mean would be weighted by
+            and self.loss.label_smoothing == 0
+            and self.loss.reduction == "mean"
+        )
+        return (
+            plain and isinstance(outputs, Tensor) and outputs.dim() == 2 and not y.is_floating_point() and y.dim() == 1
+        )
 
     def _check_labels(self, outputs: Any, classes: int | None) -> None:
         """Before the loss: on CUDA a label outside the outputs ends the process."""

@@ -16,7 +16,8 @@ from uuid import uuid4
 
 from gradsift.errors import GradsiftError, RunError
 from gradsift.simulation import checkpoint
-from gradsift.simulation.engine import Record, State
+from gradsift.simulation.engine import Record
+from gradsift.simulation.state import State
 
 KEEP = 2
 CONFIG, RECORDS, LOCK = "config.json", "records.jsonl", ".lock"

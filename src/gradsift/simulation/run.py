@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -34,6 +34,8 @@ from gradsift.sparsify import sparsifier as sparsifier_named
 
 if TYPE_CHECKING:
     import pandas
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -174,36 +176,45 @@ def _rounds(
     checkpoint_every: int,
     on_round: Callable[[Record], None] | None,
 ) -> str:
+    def keep(record: Record) -> None:
+        records.append(record)
+        if folder is not None:
+            folder.append(record)
+        if on_round is not None:
+            on_round(record)
+
     stopped = stop.finished(records[-1]) if records else None
     with _interruptible() as interrupted:
         while stopped is None:
-            record = _step(engine)
-            number = record["round"]
-            stopped = stop.due(number, record["cost"])
+            before = _working(engine, engine.begin)
+            if before is not None:
+                keep(before)
+            number = engine.state.number
+            stopped = stop.due(number, engine.state.spent)
             # Also the first: whoever reads the records infers the columns' types from the first lines.
-            if stopped is not None or number == 1 or number % engine.settings.eval_every == 0:
+            evaluated = stopped is not None or number == 1 or number % engine.settings.eval_every == 0
+            saved = folder is not None and (stopped is not None or number % checkpoint_every == 0)
+            if not (evaluated or saved or interrupted.is_set()):
+                continue  # the next round will finish this one while its gradients run
+            record = _working(engine, engine.finish)
+            if evaluated:
                 record["global_loss"], record["accuracy"] = _evaluated(engine)
                 stopped = stop.reached(record["global_loss"], record["accuracy"]) or stopped
-            records.append(record)
-            if folder is not None:
-                folder.append(record)
-            if on_round is not None:
-                on_round(record)
+            keep(record)
             if stopped is None and interrupted.is_set():
                 stopped = "interrupted"
-            if folder is not None and (stopped is not None or number % checkpoint_every == 0):
+            if folder is not None and (stopped is not None or saved):
                 folder.save(engine.state)
     return stopped
 
 
-def _step(engine: Engine) -> Record:
+def _working(engine: Engine, work: Callable[[], T]) -> T:
     try:
-        return engine.step()
+        return work()
     except (RunError, GradsiftError):
         raise
     except Exception as problem:  # of the user's module, loss, controller or cost
-        number = engine.state.number + 1
-        raise RunError(f"round {number} failed: {type(problem).__name__}: {problem}") from problem
+        raise RunError(f"round {engine.working_on} failed: {type(problem).__name__}: {problem}") from problem
 
 
 def _evaluated(engine: Engine) -> tuple[float, float | None]:

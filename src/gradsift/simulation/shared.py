@@ -6,9 +6,13 @@ added straight to the rows of a total [n, D]. That covers models whose trainable
 ``nn.Conv2d`` and whose samples do not meet in the forward pass (no BatchNorm); the caller compares one batch with the
 general way before it trusts this one.
 
+Images go through channels last, which convolutions and pooling are quickest in, and a ReLU before a max-pool goes
+after it, where there is less to do and the result is the same.
+
 Shapes: n clients, b samples each, activations [n * b, ...] with a client's samples next to each other.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,6 +29,13 @@ class Sink:
     def __init__(self, spans: dict[nn.Parameter, slice]) -> None:
         self.spans = spans
         self.total: Tensor = torch.empty(0)  # [n, D]
+        self.channels_last = True  # whether images go through in that order
+
+    def images(self, values: Tensor) -> Tensor:
+        """[n, C, H, W] in memory as [n, H, W, C], also where one channel leaves torch the choice."""
+        if not self.channels_last or values.dim() != 4:
+            return values
+        return torch.empty_like(values, memory_format=torch.channels_last).copy_(values)
 
     def rows(self, parameter: nn.Parameter) -> Tensor:
         """[n, *shape] the total's view of one parameter."""
@@ -42,7 +53,7 @@ def unsupported(module: nn.Module) -> str | None:
             return f"{name or 'it'} is {type(part).__name__}"
         if isinstance(part, nn.Conv2d) and (part.padding_mode != "zeros" or isinstance(part.padding, str)):
             return f"{name} pads by {part.padding_mode!r}, {part.padding!r}"
-        if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks:
+        if _hooked(part):
             return f"{name} has hooks"
         owned.update(own)
     return None
@@ -50,9 +61,56 @@ def unsupported(module: nn.Module) -> str | None:
 
 def attach(module: nn.Module, sink: Sink) -> None:
     """Make the layers of ``module`` put their clients' gradients into ``sink`` when backward passes them."""
+    _rewire_pools(module)
     for part in module.modules():
         if any(parameter in sink.spans for parameter in part.parameters(recurse=False)):
-            part.forward = _tapped(part, sink)
+            _replace_forward(part, _tapped(part, sink))
+
+
+def _rewire_pools(module: nn.Module) -> None:
+    """Pools with a quicker backward; a ReLU just before one goes after it.
+
+    max-pool(ReLU(x)) is ReLU(max-pool(x)), gradients included: where no maximum is positive, neither has any.
+    """
+    uses: dict[nn.Module, int] = {}
+    for _, part in module.named_modules(remove_duplicate=False):
+        uses[part] = uses.get(part, 0) + 1
+    plain = {part for part, count in uses.items() if count == 1 and not _hooked(part)}
+    for part in plain:
+        if type(part) is nn.MaxPool2d and not part.return_indices:
+            _replace_forward(part, _pooled(part, relu=False))
+    for chain in module.modules():
+        for relu, pool in itertools.pairwise(chain) if type(chain) is nn.Sequential else ():
+            if (
+                type(relu) is nn.ReLU
+                and type(pool) is nn.MaxPool2d
+                and {relu, pool} <= plain
+                and not pool.return_indices
+            ):
+                _replace_forward(relu, lambda x: x)
+                _replace_forward(pool, _pooled(pool, relu=True))
+
+
+def _replace_forward(part: nn.Module, forward: Callable[[Tensor], Tensor]) -> None:
+    part.forward = forward
+
+
+def _hooked(part: nn.Module) -> bool:
+    return bool(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks)
+
+
+def _pooled(pool: nn.MaxPool2d, relu: bool) -> Callable[[Tensor], Tensor]:
+    apart = pool.padding in (0, (0, 0)) and pool.dilation in (1, (1, 1)) and not pool.ceil_mode
+    apart = apart and pool.kernel_size == pool.stride
+
+    def forward(x: Tensor) -> Tensor:
+        if apart and x.is_cuda and x.dim() == 4 and torch.is_grad_enabled():
+            largest = _MaxPool2d.apply(x, pool.kernel_size)  # type: ignore[no-untyped-call]
+        else:
+            largest = nn.MaxPool2d.forward(pool, x)
+        return functional.relu(largest) if relu else largest
+
+    return forward
 
 
 def _tapped(part: nn.Module, sink: Sink) -> Callable[[Tensor], Tensor]:
@@ -66,6 +124,29 @@ def _tapped(part: nn.Module, sink: Sink) -> Callable[[Tensor], Tensor]:
         return result
 
     return forward
+
+
+class _MaxPool2d(torch.autograd.Function):
+    """Windows that do not overlap: backward puts each gradient where its maximum was, and adds nothing up."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, size: int | tuple[int, int]) -> Tensor:
+        largest, where = functional.max_pool2d(x, size, return_indices=True)
+        ctx.shape = x.shape
+        ctx.save_for_backward(where)
+        return largest
+
+    @staticmethod
+    def backward(ctx: Any, *up: Tensor) -> tuple[Tensor, None]:
+        (g,), (where,) = up, ctx.saved_tensors
+        images, channels, tall, wide = ctx.shape
+        full = g.new_zeros(images, tall * wide, channels).scatter_(1, _pixels(where), _pixels(g))
+        return full.view(images, tall, wide, channels).permute(0, 3, 1, 2), None
+
+
+def _pixels(images: Tensor) -> Tensor:
+    """[n, C, H, W] as [n, H W, C], without a copy if it is channels last."""
+    return images.permute(0, 2, 3, 1).flatten(1, 2)
 
 
 class _Linear(torch.autograd.Function):
@@ -94,7 +175,8 @@ class _Conv2d(torch.autograd.Function):
         del anchor
         ctx.part, ctx.sink = part, sink
         ctx.save_for_backward(x)
-        return functional.conv2d(x, part.weight, part.bias, part.stride, part.padding, part.dilation, part.groups)
+        weight = sink.images(part.weight)
+        return functional.conv2d(x, weight, part.bias, part.stride, part.padding, part.dilation, part.groups)
 
     @staticmethod
     def backward(ctx: Any, *up: Tensor) -> tuple[Tensor | None, None, None, None]:
@@ -103,10 +185,10 @@ class _Conv2d(torch.autograd.Function):
         if part.weight in sink.spans:
             _add_conv_weight(sink.rows(part.weight), g, x, part)
         if part.bias is not None and part.bias in sink.spans:
-            sink.rows(part.bias).add_(g.reshape(clients, -1, *g.shape[1:]).sum(dim=(1, 3, 4)))
+            sink.rows(part.bias).add_(_pixels(g).reshape(clients, -1, g.shape[1]).sum(dim=1))
         down = None
         if ctx.needs_input_grad[0]:
-            down = _conv_backward(g, x, part.weight, part, part.groups, (True, False, False))[0]
+            down = _input_gradient(g, x, part, sink)
         return down, None, None, None
 
 
@@ -115,16 +197,27 @@ def _add_conv_weight(rows: Tensor, g: Tensor, x: Tensor, part: nn.Conv2d) -> Non
     clients, each = len(rows), len(g) // len(rows)
     taps = rows[0, 0].numel()
     if part.groups == 1 and part.dilation == (1, 1) and taps <= UNFOLD_LIMIT:
-        products = torch.bmm(g.flatten(2), _windows(x, part))  # [n b, out, taps]
+        products = torch.bmm(_pixels(g).transpose(1, 2), _windows(x, part))  # [n b, out, taps]
         rows.add_(products.view(clients, each, *rows.shape[1:]).sum(dim=1))
     elif g.is_cuda:
         # One convolution with the clients as groups: [b, n * channels, ...].
-        gs, xs = (v.view(clients, each, *v.shape[1:]).transpose(0, 1).flatten(1, 2) for v in (g, x))
+        gs, xs = (v.reshape(clients, each, *v.shape[1:]).transpose(0, 1).flatten(1, 2) for v in (g, x))
         weight = part.weight.expand(clients, *part.weight.shape).flatten(0, 1)
         rows.add_(_conv_backward(gs, xs, weight, part, clients * part.groups, (False, True, False))[1].view_as(rows))
     else:
         for row, own in zip(rows, _slices(clients, each), strict=True):
             row.add_(_conv_backward(g[own], x[own], part.weight, part, part.groups, (False, True, False))[1])
+
+
+def _input_gradient(g: Tensor, x: Tensor, part: nn.Conv2d, sink: Sink) -> Tensor:
+    """The gradient of a convolution's input."""
+    assert not isinstance(part.padding, str)
+    padding = [size - 1 - pad for size, pad in zip(part.kernel_size, part.padding, strict=True)]
+    simple = part.stride == part.dilation == (1, 1) and part.groups == 1 and min(padding) >= 0
+    if g.is_cuda and simple:
+        # The same as a convolution with the weights turned around, for which cuDNN has much quicker kernels.
+        return functional.conv2d(g, sink.images(part.weight.flip(2, 3).transpose(0, 1)), padding=padding)
+    return _conv_backward(g, x, sink.images(part.weight), part, part.groups, (True, False, False))[0]
 
 
 def _windows(x: Tensor, part: nn.Conv2d) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from gradsift import check, check_tensors
 from gradsift.errors import GradsiftError
 from gradsift.round import Round
-from gradsift.sparse import Sparse, rank
+from gradsift.sparse import Sparse, Whole, largest, members
 
 
 class Sparsifier(ABC):
@@ -94,13 +94,13 @@ class Sparsifier(ABC):
     def prefix(self, uploads: Sparse, rnd: Round, probe_k: int) -> Sparse:
         """What the clients would have sent at ``probe_k``: by default the largest elements of what they sent."""
         del rnd
-        indices, values, dim = rank(uploads)
-        return Sparse(indices[..., :probe_k], values[..., :probe_k], dim)
+        return largest(uploads, probe_k)
 
     def forget(self, residual: Tensor, upload: Sparse, merged: Sparse) -> Tensor:
         """``settle`` without the checks, in place: ``residual`` itself is changed and returned."""
-        kept = torch.zeros(upload.dim, dtype=torch.bool, device=residual.device)
-        kept[merged.indices] = True
+        kept = members(merged.indices, upload.dim)
+        if isinstance(upload, Whole):
+            return residual.sub_(upload.values.to(residual).where(kept, 0))
         gone = upload.values.to(residual) * kept[upload.indices]
         return residual.scatter_add_(-1, upload.indices, -gone)
 
@@ -113,5 +113,6 @@ class Sparsifier(ABC):
             raise GradsiftError(f"an upload holds {uploads.size} elements a client, more than k = {rnd.k}")
         if uploads.indices.dim() == 1:
             uploads = Sparse(uploads.indices[None], uploads.values[None], uploads.dim)
+        uploads = Sparse(*uploads)  # its values may have changed since it was put in order
         check_tensors.share(share, uploads.indices.shape[0])
         return uploads

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gradsift import sparse
 from gradsift.round import Round
-from gradsift.sparse import Sparse, rank, restrict, top_k, weighted_sum
+from gradsift.sparse import Sparse, dense_sum, rank, top_k
 from gradsift.sparsify.base import Sparsifier
 
 
@@ -25,30 +26,33 @@ class FabTopK(Sparsifier):
 
     def combine(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
         """J by fair selection; b_j over everyone who sent j, whatever its rank there."""
-        total = weighted_sum(uploads, share)
-        return total if total.size <= rnd.k else restrict(total, fair_selection(uploads, rnd.k))
+        total = dense_sum(uploads, share)
+        chosen = fair_selection(uploads, rnd.k)
+        return Sparse(chosen, total[chosen], uploads.dim)
 
 
 def fair_selection(uploads: Sparse, k: int) -> Tensor:
     """J: the k coordinates that come first by (best rank over clients, largest |a_ij| at that rank, lowest index)."""
     ranked = rank(uploads)
-    levels = ranked.size
-    ranks = torch.arange(levels, device=ranked.indices.device).expand_as(ranked.indices)
-    best = ranks.new_full((uploads.dim,), levels).scatter_reduce(
-        0, ranked.indices.reshape(-1), ranks.reshape(-1), "amin"
-    )
+    where, levels = ranked.indices.reshape(-1), ranked.size
+    ranks = torch.arange(levels, dtype=torch.int32, device=where.device).expand_as(ranked.indices)
+    best = ranks.new_full((uploads.dim,), levels).scatter_reduce_(0, where, ranks.reshape(-1), "amin")
+    leading = ranked.values.abs().where(ranks == best[ranked.indices], 0)
+    size = leading.new_zeros(uploads.dim).scatter_reduce_(0, where, leading.reshape(-1), "amax")
 
-    # union[r]: how many coordinates have a best rank of at most r, which is |union of the clients' top r+1|.
-    union = torch.bincount(best, minlength=levels + 1)[:levels].cumsum(0)
+    contenders = _contenders(best, levels, k)
+    contenders = contenders[size[contenders].argsort(descending=True, stable=True)]
+    return contenders[best[contenders].argsort(stable=True)][:k]
+
+
+def _contenders(best: Tensor, levels: int, k: int) -> Tensor:
+    """Coordinates among which the first k are, by index: those of best rank up to kappa, where their count passes k.
+
+    Only to sort fewer of them. Where every client sent k elements the answer is never short, and a CUDA device sorts
+    all coordinates sooner than it tells the host how many there are.
+    """
+    if sparse.queued(best) and levels >= k:
+        return torch.arange(len(best), device=best.device)
+    union = torch.bincount(best, minlength=levels + 1)[:levels].cumsum(0)  # [r]: |union of the clients' top r + 1|
     kappa = int((union <= k).sum())
-    chosen = (best < kappa).nonzero().squeeze(-1)
-    room = k - chosen.shape[0]
-    if room == 0 or kappa == levels:
-        return chosen
-
-    # The fill: of the coordinates first reached at rank kappa (the paper's kappa + 1), those largest there.
-    level, magnitude = ranked.indices[:, kappa], ranked.values[:, kappa].abs()
-    largest = magnitude.new_zeros(uploads.dim).scatter_reduce(0, level, magnitude, "amax")
-    candidates = (best == kappa).nonzero().squeeze(-1)
-    fill = rank(Sparse(candidates, largest[candidates], uploads.dim)).indices[:room]
-    return torch.cat([chosen, fill])
+    return (best <= min(kappa, levels - 1)).nonzero().squeeze(-1)

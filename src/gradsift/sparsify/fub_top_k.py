@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from gradsift import sparse
 from gradsift.round import Round
-from gradsift.sparse import Sparse, rank, restrict, top_k, weighted_sum
+from gradsift.sparse import Sparse, dense_sum, members, top_k
 from gradsift.sparsify.base import Sparsifier
 
 
@@ -22,6 +23,12 @@ class FubTopK(Sparsifier):
         return top_k(residual, rnd.k)
 
     def combine(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
-        """The k largest of the share-weighted sum."""
-        total = weighted_sum(uploads, share)
-        return restrict(total, rank(total).indices[: rnd.k])
+        """The k largest of the share-weighted sum, of the elements that were sent."""
+        total = dense_sum(uploads, share)
+        sent = members(uploads.indices, uploads.dim)
+        if sparse.queued(total) and uploads.size >= rnd.k:  # at least k were sent: no need to ask the device which
+            chosen = total.abs().where(sent, -1).argsort(descending=True, stable=True)[: rnd.k]
+        else:
+            union = sent.nonzero().squeeze(-1)
+            chosen = union[total[union].abs().argsort(descending=True, stable=True)[: rnd.k]]
+        return Sparse(chosen, total[chosen], uploads.dim)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gradsift.draws import rng
 from gradsift.round import Round
-from gradsift.sparse import Sparse, weighted_sum
+from gradsift.sparse import Sparse, dense_sum, members
 from gradsift.sparsify.base import Sparsifier
 
 
@@ -23,19 +23,22 @@ class PeriodicK(Sparsifier):
 
     def choose(self, residual: Tensor, rnd: Round) -> Sparse:
         """The accumulated gradients at this round's coordinates."""
-        indices = self.coordinates(residual.shape[-1], rnd).to(residual.device).expand(*residual.shape[:-1], -1)
+        coordinates = self.coordinates(residual.shape[-1], rnd).to(residual.device, non_blocking=True)
+        indices = coordinates.expand(*residual.shape[:-1], -1)
         return Sparse(indices, residual.gather(-1, indices), residual.shape[-1])
 
     def combine(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
         """The share-weighted sum; all clients sent the same coordinates."""
         del rnd
-        return weighted_sum(uploads, share)
+        indices = uploads.indices[0]
+        return Sparse(indices, dense_sum(uploads, share)[indices], uploads.dim)
 
     def prefix(self, uploads: Sparse, rnd: Round, probe_k: int) -> Sparse:
         """The first k' of the permutation's order are what a round at k' would have sent."""
-        wanted = torch.zeros(uploads.dim, dtype=torch.bool, device=uploads.indices.device)
-        wanted[self.coordinates(uploads.dim, rnd._replace(k=probe_k)).to(wanted.device)] = True
-        sent = wanted[uploads.indices]  # as many in each row, since all clients sent the same coordinates
+        wanted = self.coordinates(uploads.dim, rnd._replace(k=probe_k)).to(uploads.indices.device)
+        sent = members(wanted, uploads.dim)[
+            uploads.indices
+        ]  # as many in each row, since all clients sent the same coordinates
         rows = uploads.indices.shape[:-1]
         return Sparse(uploads.indices[sent].view(*rows, -1), uploads.values[sent].view(*rows, -1), uploads.dim)
 
