@@ -121,20 +121,22 @@ def main() -> None:
             total = gradient if total is None else total + gradient
 
     works: dict[str, Callable[[], Any]] = {"plain batched pass": batched, "plain loop over clients": loop}
-    engines = {}
     cost, lr = gradsift.NormalizedTime(comm_time=10), Constant(0.01)
-    for k in ks:
-        engine = Engine(
-            model, loss, data, gradsift.sparsifier("fab-top-k"), Pinned(k), cost, lr,
-            Settings(batch_size=given.batch), device=device, dtype=torch.float32,
-        )  # fmt: skip
-        engines[k] = engine
-        works[f"round, k = {k}"] = engine.begin
+
+    def engine(sparsifier: str, controller: Controller[Any]) -> Engine:
+        settings = Settings(batch_size=given.batch)
+        made = gradsift.sparsifier(sparsifier)
+        return Engine(model, loss, data, made, controller, cost, lr, settings, device=device, dtype=torch.float32)
+
+    engines = {k: engine("fab-top-k", Pinned(k)) for k in ks}
+    works |= {f"round, k = {k}": made.begin for k, made in engines.items()}
+    # FedAvg inside a period: each client takes its gradient at weights of its own, and nothing is sent.
+    works["gradients only (FedAvg)"] = engine("fedavg", gradsift.controller("fixed", k=1)).begin
+    works["send-all round"] = engine("send-all", gradsift.controller("fixed", k=1)).begin
     times: dict[str, list[float]] = {name: [] for name in works}
-    for name, work in works.items():
+    for work in works.values():
         for _ in range(3):
             timed(work, cuda)
-        del name
     for _ in range(given.rounds):
         for name, work in works.items():
             times[name].append(timed(work, cuda))
@@ -166,11 +168,11 @@ def main() -> None:
     if given.profile:
         activities = [torch.profiler.ProfilerActivity.CPU] + ([torch.profiler.ProfilerActivity.CUDA] if cuda else [])
         text = []
-        for k, engine in engines.items():
+        for k, made in engines.items():
             with torch.profiler.profile(activities=activities) as profile:
                 for _ in range(3):
-                    engine.begin()
-                engine.finish()
+                    made.begin()
+                made.finish()
             key = "self_cuda_time_total" if cuda else "self_cpu_time_total"
             text.append(f"k = {k}\n{profile.key_averages().table(sort_by=key, row_limit=25, max_name_column_width=70)}")
         given.profile.write_text("\n".join(text))

@@ -17,13 +17,23 @@ from gradsift.models import LocalResponseNorm
     st.floats(0.5, 4.0),
     st.sampled_from([1e-3, 1.0, 30.0, 1e3]),
     st.integers(0, 1000),
+    st.sampled_from([torch.contiguous_format, torch.channels_last]),
 )
-def test_equal_to_torch(channels: int, size: int, alpha: float, beta: float, k: float, scale: float, seed: int) -> None:
+def test_equal_to_torch(
+    channels: int,
+    size: int,
+    alpha: float,
+    beta: float,
+    k: float,
+    scale: float,
+    seed: int,
+    layout: torch.memory_format,
+) -> None:
     x = scale * torch.randn(2, channels, 3, 4, generator=torch.Generator().manual_seed(seed))
     for dtype, tolerance in ((torch.float32, 2e-6), (torch.float64, 1e-14)):
         results = []
         for norm in (LocalResponseNorm(size, alpha, beta, k), nn.LocalResponseNorm(size, alpha, beta, k)):
-            leaf = x.to(dtype, copy=True).requires_grad_()
+            leaf = x.to(dtype, copy=True, memory_format=layout).requires_grad_()
             out = norm(leaf)
             (out * torch.linspace(1, 2, 4, dtype=dtype)).sum().backward()
             assert leaf.grad is not None
