@@ -5,6 +5,7 @@ do not exist counting as zero. That sum is one product with a band matrix, which
 gradient of y and c = 2 * alpha * beta / size, the gradient of x is g * s ** -beta - c * x * (band @ (g * y / s)).
 """
 
+import functools
 from typing import Any
 
 import torch
@@ -23,11 +24,12 @@ class LocalResponseNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, C, H, W], the same shape out."""
-        channels, reach = x.shape[-3], self.size // 2
-        # Made here, not kept as a buffer: a model's buffers are state that clients would have to exchange.
-        band = torch.ones(channels, channels, dtype=x.dtype, device=x.device).tril(reach).triu(-reach)
-        normalised, _ = _Normalise.apply(x, band, self.alpha / self.size, self.beta, self.k)  # type: ignore[no-untyped-call]
-        return normalised  # type: ignore[no-any-return]
+        band = _band(x.shape[-3], self.size // 2, x.dtype, x.device)
+        weight = self.alpha / self.size
+        if not torch.is_grad_enabled():
+            return _normalise(x, band, weight, self.beta, self.k)[0]
+        normalised: Tensor = _Normalise.apply(x, band, weight, self.beta, self.k)[0]  # type: ignore[no-untyped-call]
+        return normalised
 
     def extra_repr(self) -> str:
         """What ``print`` shows."""
@@ -41,8 +43,7 @@ class _Normalise(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, band: Tensor, weight: float, beta: float, k: float) -> tuple[Tensor, Tensor]:
-        scale = _across(band * weight, x * x) + k
-        return x * scale**-beta, scale
+        return _normalise(x, band, weight, beta, k)
 
     @staticmethod
     def setup_context(
@@ -57,6 +58,17 @@ class _Normalise(torch.autograd.Function):
         (g, _), (x, band, y, scale) = up, ctx.saved_tensors
         nearby = _across(band * (2 * ctx.weight * ctx.beta), g * y / scale)
         return g * scale**-ctx.beta - x * nearby, None, None, None, None
+
+
+def _normalise(x: Tensor, band: Tensor, weight: float, beta: float, k: float) -> tuple[Tensor, Tensor]:
+    scale = _across(band * weight, x * x) + k
+    return x * scale**-beta, scale
+
+
+@functools.lru_cache(maxsize=16)
+def _band(channels: int, reach: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Which channels are near which. Not a buffer: a model's buffers are state that clients would have to exchange."""
+    return torch.ones(channels, channels, dtype=dtype, device=device).tril(reach).triu(-reach)
 
 
 def _across(band: Tensor, values: Tensor) -> Tensor:

@@ -38,7 +38,8 @@ class FlatModel:
             raise GradsiftError(f"the loss must be the mean over a batch, got reduction={reduction!r}")
         if not self.module.training:
             self.module.train()
-        self._training = {name: part.training for name, part in self.module.named_modules()}
+        self._still = copy.deepcopy(self.module).eval().requires_grad_(False)  # for outputs, in evaluation mode
+        self._parameters = dict(self._still.named_parameters())
         parameters = dict(self.module.named_parameters())
         self.shapes = {name: p.shape for name, p in parameters.items() if p.requires_grad}
         if not self.shapes:
@@ -54,6 +55,7 @@ class FlatModel:
         self._loops = False
         self._batches_loss = True
         self._shared: tuple[nn.Module, shared.Sink] | None = None
+        self._shared_own = False  # whether that way also takes clients with weights of their own
 
     def weights(self) -> Tensor:
         """[D] the module's present weights."""
@@ -67,7 +69,6 @@ class FlatModel:
         with torch.no_grad():
             for name, value in (self._unflatten(weights) | buffers).items():
                 state[name].copy_(value)
-        self._set_mode(module, train=True)
         return module
 
     def buffers(self) -> Named:
@@ -76,9 +77,14 @@ class FlatModel:
 
     def outputs(self, weights: Tensor, buffers: Named, x: Tensor) -> Any:
         """The module's outputs in evaluation mode: no dropout, running statistics as given."""
-        self._set_mode(self.module, train=False)
         with torch.no_grad():
-            return self._call(self._unflatten(weights), {name: value.clone() for name, value in buffers.items()}, x)
+            for name, value in self._unflatten(weights).items():
+                self._parameters[name].data = value
+            if not buffers:
+                return self._still(x)
+            return torch.func.functional_call(
+                self._still, {name: value.clone() for name, value in buffers.items()}, (x,)
+            )
 
     def sample_losses(self, outputs: Any, y: Tensor) -> Tensor:
         """[s] the loss of each sample by itself."""
@@ -100,8 +106,7 @@ class FlatModel:
 
         x and y are [n, b, ...]; returns the minibatch losses [n] and the moving buffers [n, ...] after the pass.
         """
-        self._set_mode(self.module, train=True)
-        if self._shared is not None and point.dim() == 1:
+        if self._shared is not None and (point.dim() == 1 or self._shared_own):
             return self._in_one_pass(total, point, x, y), {}
         if not self._loops:
             try:
@@ -119,13 +124,13 @@ class FlatModel:
         return self._one_by_one(total, point, buffers, x, y)
 
     def _in_one_pass(self, total: Tensor, point: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """One ordinary pass over all samples of clients that share their weights: see ``shared``."""
+        """One pass over all samples of all clients: see ``shared``."""
         assert self._shared is not None
         module, sink = self._shared
-        for parameter, span in sink.spans.items():
-            parameter.data = point[span].view(parameter.shape)
-        for part, own in zip(module.modules(), self.module.modules(), strict=True):
-            part.training = own.training
+        sink.own = point if point.dim() == 2 else None
+        if sink.own is None:
+            for parameter, span in sink.spans.items():
+                parameter.data = point[span].view(parameter.shape)
         sink.total = total
         outputs = module(sink.images(x.flatten(0, 1)))
         if self._is_cross_entropy(outputs, y.flatten()):
@@ -158,7 +163,7 @@ class FlatModel:
         return torch.stack(values), {name: torch.stack([moved[name].detach() for moved in changed]) for name in buffers}
 
     def choose_way(self, x: Tensor, y: Tensor) -> None:
-        """Take the one-pass way for shared weights if the module allows it and a trial [n, b, ...] gives the same."""
+        """Take the one-pass way if the module allows it and a trial [n, b, ...] gives the same as the general one."""
         if self.moving or shared.unsupported(self.module) is not None:
             return
         module = copy.deepcopy(self.module)
@@ -166,28 +171,29 @@ class FlatModel:
         sink = shared.Sink({named[name]: span for name, span in self._spans.items()})
         shared.attach(module, sink)
         self._shared = module, sink
-        self._set_mode(self.module, train=True)
-        for part in self.module.modules():
-            if isinstance(part, nn.modules.dropout._DropoutNd):
-                part.training = False  # two ways would draw differently
-        for sink.channels_last in (True, False):  # some modules view what only the plain order lets them
-            if self._shared_agrees(x, y):
-                return
-        self._shared = None  # the general way will say what is wrong, if anything is
-
-    def _shared_agrees(self, x: Tensor, y: Tensor) -> bool:
+        drops = [part for part in (*self.module.modules(), *module.modules()) if _is_dropout(part) and part.training]
+        for part in drops:
+            part.training = False  # two ways would draw differently
         # Not at the first weights alone: a head that starts at zero would hide every gradient below it.
-        noise = torch.from_numpy(rng(0, "trial").standard_normal(self.dim)).to(self.weights())
-        for point in (self.weights(), self.weights() + 0.1 * noise):
-            one, other = (point.new_zeros(len(x), self.dim) for _ in range(2))
-            try:
-                self._in_one_pass(one, point, x, y)
-                self._batched(other, point, {}, x, y)
-            except Exception:
-                return False
-            if not all(self._agree(one[:, span], other[:, span]) for span in self._spans.values()):
-                return False
-        return True
+        noise = torch.from_numpy(rng(0, "trial").standard_normal((len(x), self.dim))).to(self.weights())
+        first, near, apart = self.weights(), self.weights() + 0.1 * noise[0], self.weights() + 0.1 * noise
+        for sink.channels_last in (True, False):  # some modules view what only the plain order lets them
+            if self._ways_agree(first, x, y) and self._ways_agree(near, x, y):
+                self._shared_own = self._ways_agree(apart, x, y)
+                break
+        else:
+            self._shared = None  # the general way will say what is wrong, if anything is
+        for part in drops:
+            part.training = True
+
+    def _ways_agree(self, point: Tensor, x: Tensor, y: Tensor) -> bool:
+        one, other = (point.new_zeros(len(x), self.dim) for _ in range(2))
+        try:
+            self._in_one_pass(one, point, x, y)
+            self._batched(other, point, {}, x, y)
+        except Exception:
+            return False
+        return all(self._agree(one[:, span], other[:, span]) for span in self._spans.values())
 
     @staticmethod
     def _agree(one: Tensor, other: Tensor) -> bool:
@@ -228,7 +234,6 @@ class FlatModel:
             kept += tensor.numel() * tensor.element_size()
             return tensor
 
-        self._set_mode(self.module, train=True)
         trial = copy.deepcopy(self.module)
         shape = list(x.shape)
         try:
@@ -272,12 +277,9 @@ class FlatModel:
         lead = flat.shape[:-1]
         return {name: flat[..., span].reshape(*lead, *self.shapes[name]) for name, span in self._spans.items()}
 
-    def _set_mode(self, module: nn.Module, train: bool) -> None:
-        if not train:
-            module.eval()
-            return
-        for name, part in module.named_modules():
-            part.training = self._training[name]
+
+def _is_dropout(part: nn.Module) -> bool:
+    return isinstance(part, nn.modules.dropout._DropoutNd)
 
 
 def _each(outputs: Any, change: Callable[[Tensor], Tensor]) -> Any:

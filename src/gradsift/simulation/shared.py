@@ -1,10 +1,11 @@
-"""Gradients of many clients that share their weights, for the price of one plain pass over all their samples.
+"""Gradients of many clients for about the price of one plain pass over all their samples.
 
 Clients with equal weights differ in their samples only, so forward and backward through the activations are one
 ordinary batch of n * b samples; only the gradients of the weights are taken client by client, as batched products, and
-added straight to the rows of a total [n, D]. That covers models whose trainable weights all belong to ``nn.Linear`` and
-``nn.Conv2d`` and whose samples do not meet in the forward pass (no BatchNorm); the caller compares one batch with the
-general way before it trusts this one.
+added straight to the rows of a total [n, D]. Clients with weights of their own (inside a FedAvg period) go through
+together as well, their layers as batched products and grouped convolutions. That covers models whose trainable weights
+all belong to ``nn.Linear`` and ``nn.Conv2d`` and whose samples do not meet in the forward pass (no BatchNorm); the
+caller compares one batch with the general way before it trusts this one.
 
 Images go through channels last, which convolutions and pooling are quickest in, and a ReLU before a max-pool goes
 after it, where there is less to do and the result is the same.
@@ -13,7 +14,7 @@ Shapes: n clients, b samples each, activations [n * b, ...] with a client's samp
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -24,11 +25,12 @@ UNFOLD_LIMIT = 32  # inputs times kernel elements up to which unfolded products 
 
 
 class Sink:
-    """Where the layers of one backward pass put each client's gradient."""
+    """Where the layers of one backward pass put each client's gradient, and find its weights."""
 
-    def __init__(self, spans: dict[nn.Parameter, slice]) -> None:
+    def __init__(self, spans: Mapping[Tensor, slice]) -> None:
         self.spans = spans
         self.total: Tensor = torch.empty(0)  # [n, D]
+        self.own: Tensor | None = None  # [n, D] each client's weights; None: those of the module
         self.channels_last = True  # whether images go through in that order
 
     def images(self, values: Tensor) -> Tensor:
@@ -37,9 +39,15 @@ class Sink:
             return values
         return torch.empty_like(values, memory_format=torch.channels_last).copy_(values)
 
-    def rows(self, parameter: nn.Parameter) -> Tensor:
+    def rows(self, parameter: Tensor) -> Tensor:
         """[n, *shape] the total's view of one parameter."""
         return self.total[:, self.spans[parameter]].view(-1, *parameter.shape)
+
+    def each(self, parameter: Tensor) -> Tensor:
+        """[n, *shape] each client's own value of a parameter; a frozen one is the same for all."""
+        if self.own is None or parameter not in self.spans:
+            return parameter.expand(len(self.total), *parameter.shape)
+        return self.own[:, self.spans[parameter]].view(-1, *parameter.shape)
 
 
 def unsupported(module: nn.Module) -> str | None:
@@ -100,11 +108,12 @@ def _hooked(part: nn.Module) -> bool:
 
 
 def _pooled(pool: nn.MaxPool2d, relu: bool) -> Callable[[Tensor], Tensor]:
-    apart = pool.padding in (0, (0, 0)) and pool.dilation in (1, (1, 1)) and not pool.ceil_mode
-    apart = apart and pool.kernel_size == pool.stride
+    tall, wide = pool.kernel_size if isinstance(pool.kernel_size, tuple) else (pool.kernel_size, pool.kernel_size)
+    apart = pool.padding in (0, (0, 0)) and pool.dilation in (1, (1, 1)) and pool.kernel_size == pool.stride
 
     def forward(x: Tensor) -> Tensor:
-        if apart and x.is_cuda and x.dim() == 4 and torch.is_grad_enabled():
+        even = x.dim() == 4 and x.shape[2] % tall == x.shape[3] % wide == 0
+        if apart and even and x.is_cuda and torch.is_grad_enabled():
             largest = _MaxPool2d.apply(x, pool.kernel_size)  # type: ignore[no-untyped-call]
         else:
             largest = nn.MaxPool2d.forward(pool, x)
@@ -155,18 +164,30 @@ class _Linear(torch.autograd.Function):
         del anchor
         ctx.part, ctx.sink = part, sink
         ctx.save_for_backward(x)
-        return functional.linear(x, part.weight, part.bias)
+        if sink.own is None:
+            return functional.linear(x, part.weight, part.bias)
+        out = _by_client(x, sink) @ sink.each(part.weight).transpose(1, 2)
+        if part.bias is not None:
+            out += sink.each(part.bias)[:, None]
+        return out.view(*x.shape[:-1], -1)
 
     @staticmethod
     def backward(ctx: Any, *up: Tensor) -> tuple[Tensor | None, None, None, None]:
         (g,), (x,), part, sink = up, ctx.saved_tensors, ctx.part, ctx.sink
-        clients = sink.total.shape[0]
-        gs, xs = g.reshape(clients, -1, g.shape[-1]), x.reshape(clients, -1, x.shape[-1])
+        gs, xs = _by_client(g, sink), _by_client(x, sink)
         if part.weight in sink.spans:
             sink.rows(part.weight).baddbmm_(gs.transpose(1, 2), xs)
         if part.bias is not None and part.bias in sink.spans:
             sink.rows(part.bias).add_(gs.sum(dim=1))
-        return (g @ part.weight if ctx.needs_input_grad[0] else None), None, None, None
+        down = None
+        if ctx.needs_input_grad[0]:
+            down = g @ part.weight if sink.own is None else (gs @ sink.each(part.weight)).view_as(x)
+        return down, None, None, None
+
+
+def _by_client(values: Tensor, sink: Sink) -> Tensor:
+    """[n, all its samples, features]."""
+    return values.reshape(len(sink.total), -1, values.shape[-1])
 
 
 class _Conv2d(torch.autograd.Function):
@@ -175,33 +196,109 @@ class _Conv2d(torch.autograd.Function):
         del anchor
         ctx.part, ctx.sink = part, sink
         ctx.save_for_backward(x)
+        if sink.own is not None:
+            return _own_convolution(x, part, sink)
         weight = sink.images(part.weight)
         return functional.conv2d(x, weight, part.bias, part.stride, part.padding, part.dilation, part.groups)
 
     @staticmethod
     def backward(ctx: Any, *up: Tensor) -> tuple[Tensor | None, None, None, None]:
         (g,), (x,), part, sink = up, ctx.saved_tensors, ctx.part, ctx.sink
-        clients = sink.total.shape[0]
+        clients = len(sink.total)
         if part.weight in sink.spans:
             _add_conv_weight(sink.rows(part.weight), g, x, part)
         if part.bias is not None and part.bias in sink.spans:
             sink.rows(part.bias).add_(_pixels(g).reshape(clients, -1, g.shape[1]).sum(dim=1))
         down = None
         if ctx.needs_input_grad[0]:
-            down = _input_gradient(g, x, part, sink)
+            down = _input_gradient(g, x, part, sink) if sink.own is None else _own_input_gradient(g, x, part, sink)
         return down, None, None, None
+
+
+def _own_convolution(x: Tensor, part: nn.Conv2d, sink: Sink) -> Tensor:
+    """Each client's samples by its own weights."""
+    weights = sink.each(part.weight)
+    bias = None if part.bias is None else sink.each(part.bias)
+    clients, each = len(weights), len(x) // len(weights)
+    if not x.is_cuda:
+        outs = [
+            functional.conv2d(
+                x[own],
+                weights[i],
+                None if bias is None else bias[i],
+                part.stride,
+                part.padding,
+                part.dilation,
+                part.groups,
+            )
+            for i, own in enumerate(_slices(clients, each))
+        ]
+        return torch.cat(outs)
+    if _unfolds(weights[0], part):
+        # A few inputs and many clients: as groups of a convolution they would be slow.
+        windows = _windows(x, part).view(clients, -1, weights[0, 0].numel())
+        out = windows @ weights.flatten(2).transpose(1, 2)  # [n, b L, out]
+        if bias is not None:
+            out += bias[:, None]
+        tall, wide = _sides(x, part)
+        return out.view(len(x), tall, wide, -1).permute(0, 3, 1, 2)
+    flat = None if bias is None else bias.flatten()
+    groups = clients * part.groups
+    out = functional.conv2d(
+        _grouped(x, clients), weights.flatten(0, 1), flat, part.stride, part.padding, part.dilation, groups
+    )
+    return _ungrouped(out, clients, sink)
+
+
+def _own_input_gradient(g: Tensor, x: Tensor, part: nn.Conv2d, sink: Sink) -> Tensor:
+    weights = sink.each(part.weight)
+    clients, each = len(weights), len(x) // len(weights)
+    only_input = (True, False, False)
+    if not x.is_cuda:
+        parts = enumerate(_slices(clients, each))
+        return torch.cat(
+            [_conv_backward(g[own], x[own], weights[i], part, part.groups, only_input)[0] for i, own in parts]
+        )
+    gs, xs = _grouped(g, clients), _grouped(x, clients)
+    down = _conv_backward(gs, xs, weights.flatten(0, 1), part, clients * part.groups, only_input)[0]
+    return _ungrouped(down, clients, sink)
+
+
+def _grouped(images: Tensor, clients: int) -> Tensor:
+    """[n b, C, ...] as [b, n C, ...]: the clients are groups of one convolution."""
+    return images.reshape(clients, -1, *images.shape[1:]).transpose(0, 1).flatten(1, 2)
+
+
+def _ungrouped(images: Tensor, clients: int, sink: Sink) -> Tensor:
+    """[b, n C, ...] as [n b, C, ...]."""
+    apart = images.view(len(images), clients, -1, *images.shape[2:]).transpose(0, 1)  # [n, b, C, ...]
+    if not sink.channels_last:
+        return apart.flatten(0, 1)
+    return apart.permute(0, 1, 3, 4, 2).flatten(0, 1).permute(0, 3, 1, 2)
+
+
+def _sides(x: Tensor, part: nn.Conv2d) -> tuple[int, int]:
+    """The height and width that a convolution gives."""
+    assert not isinstance(part.padding, str)
+    tall, wide = (
+        (side + 2 * pad - size) // stride + 1
+        for side, pad, size, stride in zip(x.shape[2:], part.padding, part.kernel_size, part.stride, strict=True)
+    )
+    return tall, wide
+
+
+def _unfolds(weight: Tensor, part: nn.Conv2d) -> bool:
+    return part.groups == 1 and part.dilation == (1, 1) and weight[0].numel() <= UNFOLD_LIMIT
 
 
 def _add_conv_weight(rows: Tensor, g: Tensor, x: Tensor, part: nn.Conv2d) -> None:
     """Add each client's gradient of a convolution's weight to ``rows`` [n, out, in / groups, h, w]."""
     clients, each = len(rows), len(g) // len(rows)
-    taps = rows[0, 0].numel()
-    if part.groups == 1 and part.dilation == (1, 1) and taps <= UNFOLD_LIMIT:
+    if _unfolds(rows[0], part):
         products = torch.bmm(_pixels(g).transpose(1, 2), _windows(x, part))  # [n b, out, taps]
         rows.add_(products.view(clients, each, *rows.shape[1:]).sum(dim=1))
     elif g.is_cuda:
-        # One convolution with the clients as groups: [b, n * channels, ...].
-        gs, xs = (v.reshape(clients, each, *v.shape[1:]).transpose(0, 1).flatten(1, 2) for v in (g, x))
+        gs, xs = _grouped(g, clients), _grouped(x, clients)
         weight = part.weight.expand(clients, *part.weight.shape).flatten(0, 1)
         rows.add_(_conv_backward(gs, xs, weight, part, clients * part.groups, (False, True, False))[1].view_as(rows))
     else:
