@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test format clean
+.PHONY: run test format bench bench-peers deploy-demo clean
 
 run: $(STAMP)
 	$(BIN)/gradsift compare --out runs/main
@@ -20,6 +20,19 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+deploy-demo: $(STAMP)
+	$(BIN)/python -m scripts.deploy
+
+DEVICE ?= cpu
+bench: $(STAMP)
+	mkdir -p .bench
+	$(BIN)/python -m benchmarks.round --device $(DEVICE) --json .bench/round-$(DEVICE).json
+	$(BIN)/python -m benchmarks.growth --device $(DEVICE) --seconds 5 --out .bench/growth-$(DEVICE).json --plot .bench/growth-$(DEVICE).svg
+	$(BIN)/python -m benchmarks.wire random
+
+bench-peers: $(STAMP)
+	$(BIN)/python -m benchmarks.peers.run --out .bench/peers.json
+
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"gradsift needs Python 3.11 or newer, {sys.executable} is {v[0]}.{v[1]}: make PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
@@ -28,4 +41,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis
