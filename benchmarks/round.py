@@ -9,6 +9,7 @@ is there: gradients, residuals, top-k, fair merge, probe, settle, three losses, 
 """
 
 import argparse
+import datetime
 import json
 import platform
 import statistics
@@ -164,7 +165,9 @@ def main() -> None:
             f" {peaks.get(name, float('nan')):9.0f}"
         )
     if given.json:
-        given.json.write_text(json.dumps({"where": where, "dim": dim, "times": times, "peaks": peaks}, indent=1))
+        about = {"where": where, "torch": torch.__version__, "date": datetime.date.today().isoformat()}
+        about |= {"model": given.model, "dim": dim, "clients": given.clients, "batch": given.batch}
+        given.json.write_text(json.dumps({**about, "times": times, "peaks": peaks}, indent=1))
     if given.profile:
         activities = [torch.profiler.ProfilerActivity.CPU] + ([torch.profiler.ProfilerActivity.CUDA] if cuda else [])
         text = []

@@ -5,6 +5,7 @@ that is tied appears once. Buffers that change in a forward pass in training (Ba
 for each client, [n, ...], like weights in a FedAvg period, and averaged wherever weights are exchanged.
 """
 
+import contextlib
 import copy
 import math
 import warnings
@@ -189,8 +190,9 @@ class FlatModel:
     def _ways_agree(self, point: Tensor, x: Tensor, y: Tensor) -> bool:
         one, other = (point.new_zeros(len(x), self.dim) for _ in range(2))
         try:
-            self._in_one_pass(one, point, x, y)
-            self._batched(other, point, {}, x, y)
+            with _whole_precision():
+                self._in_one_pass(one, point, x, y)
+                self._batched(other, point, {}, x, y)
         except Exception:
             return False
         return all(self._agree(one[:, span], other[:, span]) for span in self._spans.values())
@@ -276,6 +278,19 @@ class FlatModel:
     def _unflatten(self, flat: Tensor) -> Named:
         lead = flat.shape[:-1]
         return {name: flat[..., span].reshape(*lead, *self.shapes[name]) for name, span in self._spans.items()}
+
+
+@contextlib.contextmanager
+def _whole_precision() -> Iterator[None]:
+    """Convolutions on CUDA in float32, not in the shorter type that they may use there: ways are to be compared."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch is about to rename the switch
+        before = torch.backends.cudnn.allow_tf32
+        torch.backends.cudnn.allow_tf32 = False
+        try:
+            yield
+        finally:
+            torch.backends.cudnn.allow_tf32 = before
 
 
 def _is_dropout(part: nn.Module) -> bool:
