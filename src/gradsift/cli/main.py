@@ -1,4 +1,4 @@
-"""``gradsift``: run, resume, compare, report, data, list. Exit codes: 0 done, 1 a run failed, 2 wrongly asked."""
+"""``gradsift``: run, resume, compare, report, paper, data. Exit codes: 0 done, 1 a run failed, 2 wrongly asked."""
 
 import argparse
 import sys
@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from gradsift.cli import options
+from gradsift.cli import options, paper, regret
 from gradsift.cli.options import Parser, UsageError
 from gradsift.errors import GradsiftError, RunError
 
@@ -38,6 +38,17 @@ EXAMPLES = {
     "report": """
         gradsift report runs/comparison-digits
         gradsift report runs/a runs/b --out page --target-accuracy 0.9
+    """,
+    "paper": """
+        gradsift paper fig4
+        gradsift paper fig4 fig5 fig6 --seeds 3 --jobs 2
+        GRADSIFT_DATA=folder gradsift paper all --scale paper --jobs 4 --minutes 9
+        gradsift paper fig4 --report
+    """,
+    "regret": """
+        gradsift regret --rounds 100 --seeds 2
+        gradsift regret --data my.npz --model mymodel:net --lr 0.01 --targets 1.5,1,0.7
+        GRADSIFT_DATA=folder gradsift regret --like femnist --scale paper --jobs 4 --minutes 9
     """,
     "data": """
         gradsift data show digits
@@ -119,6 +130,8 @@ def parser() -> Parser:
     get.add_argument("name", choices=("femnist", "cifar10"))
     get.add_argument("folder", type=Path, help="where to put it; then set GRADSIFT_DATA to it")
 
+    paper.add_to(command("paper", "run the experiments of the paper's figures, and draw them"))
+    regret.add_to(command("regret", "measure how near to the best fixed k controllers come"))
     command("list", "name every data set, model, sparsifier, controller and cost")
     completion = command("completion", "print a completion script for a shell")
     completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
@@ -204,6 +217,10 @@ def _carry_out(given: argparse.Namespace) -> int:
         from gradsift.cli.reporting import report
 
         return report(given)
+    if given.command == "paper":
+        return paper.paper(given)
+    if given.command == "regret":
+        return regret.regret(given)
     from gradsift.cli.data import data
 
     return data(given)

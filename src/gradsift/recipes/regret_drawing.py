@@ -1,0 +1,92 @@
+"""The figures of ``gradsift regret``: cost to a target and t(k, l), both against k."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from gradsift.recipes.drawing import FORMAT
+from gradsift.recipes.figures import CONTROLLERS
+from gradsift.recipes.regret_tables import reached
+from gradsift.recipes.sweep import Measured
+from gradsift.regret.assumption2 import Shape
+from gradsift.report import export, text
+from gradsift.report.curves import Band
+from gradsift.report.figures import BANDS
+from gradsift.report.plot import Plot, drawing
+from gradsift.report.style import look
+
+
+def draw(measured: Measured, shapes: Mapping[str, Sequence[Shape]], name: str, folder: Path) -> list[Path]:
+    """Two figures for each clock; the files that were written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    with drawing():
+        for clock in measured.plan.clocks:
+            for what, plot in (("cost", _costs(measured, clock.label)), ("unit", _units(shapes[clock.label]))):
+                if plot is None:
+                    continue
+                path = folder / f"{name}-{what}-{clock.label.replace(' ', '')}.{FORMAT}"
+                export.save(plot.done(), path)
+                paths.append(path)
+    return paths
+
+
+def _costs(measured: Measured, label: str) -> Plot | None:
+    """What a fixed k needs to reach each target, over what the best needs; the controllers as horizontal lines."""
+    clock = next(clock for clock in measured.plan.clocks if clock.label == label)
+    curves = measured.fixed_curves(clock)
+    plot, drawn = Plot.new("Fixed k", "Cost over the best"), False
+    highest = 1.0
+    for number, target in enumerate(measured.targets()):
+        best = measured.bests.get((label, target))
+        if best is None:
+            continue
+        costs = measured.costs(curves, target) / np.array(best.costs)  # [K, S], paired
+        there = np.isfinite(costs).all(axis=1)
+        x, kept = np.array(measured.ks, dtype=np.float64)[there], costs[there]
+        made = Band(x, kept.mean(axis=1), kept.min(axis=1), kept.max(axis=1), (), kept.shape[1])
+        plot.band(made, look(number), f"loss {text.number(target)}", number)
+        highest, drawn = max(highest, float(made.high.max())), True
+    if not drawn:
+        return None
+    target = min(t for t in measured.targets() if measured.bests.get((label, t)) is not None)
+    best = measured.bests[label, target]
+    assert best is not None
+    for number, name in enumerate(measured.plan.controllers, start=len(measured.targets())):
+        own = reached(measured, name, label, target)
+        if own:
+            line = {**look(number).line, "linewidth": 1.0}
+            plot.axes.axhline(fmean(own[seed] / best.costs[seed] for seed in own), **line)
+            plot.entry(Line2D([], [], **line), f"{CONTROLLERS.get(name, name)}, loss {text.number(target)}")
+    _log_k(plot)
+    if highest > 20:
+        plot.log_y()
+    if measured.plan.seeds > 1:
+        plot.legend_title = BANDS
+    return plot
+
+
+def _units(shapes: Sequence[Shape]) -> Plot | None:
+    """t(k, l) against k."""
+    there = [(number, shape) for number, shape in enumerate(shapes) if len(shape.ks) > 1]
+    if not there:
+        return None
+    plot = Plot.new("Fixed k", "Cost per unit loss")
+    for number, shape in there:
+        means = np.array(shape.means)
+        made = Band(np.array(shape.ks, dtype=np.float64), means, means, means, (), 1)
+        plot.band(made, look(number), f"around l = {text.number(shape.loss)}", number)
+    _log_k(plot)
+    plot.log_y()
+    return plot
+
+
+def _log_k(plot: Plot) -> None:
+    plot.axes.set_xscale("log")
+    plot.axes.xaxis.set_major_locator(LogLocator(numticks=7))
+    plot.axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: text.number(value)))
+    plot.axes.xaxis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,170 @@
+"""The tables of ``gradsift regret``."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from gradsift.recipes.figures import CONTROLLERS
+from gradsift.recipes.sweep import Clock, Measured, curve_of
+from gradsift.recipes.tables import Table, spread
+from gradsift.recipes.trajectory import Trajectory
+from gradsift.regret.assumption2 import Shape, one_minimiser, shape
+from gradsift.regret.best import Best
+from gradsift.regret.definition4 import regret
+from gradsift.regret.interval import Interval, ratio
+from gradsift.regret.reach import cost_to, unit_cost
+from gradsift.regret.spending import Spending, spending
+from gradsift.report import text
+from gradsift.report.summary import Spread
+
+
+def ratios(measured: Measured) -> Table:
+    """For each clock and target: the best fixed k, its cost, and each controller's cost over it."""
+    names = ["Clock", "Target loss", "Best fixed k", "Its cost"]
+    names += [CONTROLLERS.get(name, name) for name in measured.plan.controllers]
+    lines = []
+    for (label, target), found in measured.bests.items():
+        if found is None:
+            lines.append([label, text.number(target), "not reached", "", *[""] * len(measured.plan.controllers)])
+            continue
+        edge = " (at the end of the range)" if found.at_edge else ""
+        costs = Spread(found.costs, len(found.costs))
+        line = [label, text.number(target), f"{found.k:,}{edge}", spread(costs)]
+        for name in measured.plan.controllers:
+            own = reached(measured, name, label, target)
+            pairs = [(own[seed], found.costs[seed]) for seed in sorted(own)]
+            line.append(_ratio(pairs, measured.plan.seeds))
+        lines.append(line)
+    return names, lines
+
+
+def definition4(measured: Measured) -> Table:
+    """R(M) and R(M)/M after a quarter, half and all of the rounds to the lowest target, against its best fixed k."""
+    names = ["Clock", "Controller", "k*", "Rounds M", "R(M)/M at M/4", "R(M)/M at M/2", "R(M)/M at M", "R(M)"]
+    lines = []
+    target = min(measured.targets(), default=0.0)
+    for clock in measured.plan.clocks:
+        found = measured.bests.get((clock.label, target))
+        for name in measured.plan.controllers if found is not None else ():
+            assert found is not None
+            seeds = [
+                made
+                for seed in range(measured.plan.seeds)
+                if (made := _regret(measured, name, clock, seed, found, target)) is not None
+            ]
+            columns = [Spread(tuple(float(s[i]) for s in seeds), measured.plan.seeds) for i in range(5)]
+            lines.append([clock.label, CONTROLLERS.get(name, name), f"{found.k:,}", *map(spread, columns)])
+    return names, lines
+
+
+def assumption2(measured: Measured) -> tuple[Table, list[str], dict[str, list[Shape]]]:
+    """t(k, l) under each clock: where it is not convex, and whether one k is best at every loss.
+
+    It is the mean over the losses from the start to the first target, from there to the next, and so on: wide enough
+    that evaluations a few rounds apart say something about it.
+    """
+    bounds = [measured.start(), *sorted(measured.targets(), reverse=True)]
+    names = ["Clock", "Losses", "Minimiser of t(k, l)", "As good", "Not convex at", "Steepest slope"]
+    lines, said, shapes = [], [], {}
+    for clock in measured.plan.clocks:
+        curves = measured.fixed_curves(clock)
+        made = []
+        for high, low in pairwise(bounds):
+            middle, half = (high + low) / 2, (high - low) / 2
+            seeds = range(measured.plan.seeds)
+            t = [[unit_cost(curves[k, seed], [middle], half)[0] for seed in seeds] for k in measured.ks]
+            one = shape(middle, measured.ks, np.array(t))
+            bends = ", ".join(f"{k:,}{'*' if k in one.sure else ''}" for k in one.bends) or "nowhere"
+            least = "not reached" if one.minimiser is None else f"{one.minimiser:,}"
+            losses = f"{text.number(high)} to {text.number(low)}"
+            lines.append([clock.label, losses, least, _ks(one.as_good), bends, text.number(one.steepest)])
+            made.append(one)
+        shapes[clock.label] = made
+        common = sorted(one_minimiser(made))
+        verdict = f"one k can be best at every loss: {_ks(common)}" if common else "the best k moves with the loss"
+        said.append(f"{clock.label}: {verdict}")
+    return (names, lines), said, shapes
+
+
+def _ks(ks: Sequence[int]) -> str:
+    return ", ".join(f"{k:,}" for k in ks)
+
+
+def where_it_goes(measured: Measured) -> Table:
+    """What the rounds to the lowest target were spent on, in parts of the cost, and how many signs were wrong."""
+    names = ["Clock", "Controller", "Rounds", "Before k was found", "k above 2 k*", "k below k*/2"]
+    names += ["Rounds without a sign", "Their cost", "Wrong signs"]
+    lines = []
+    target = min(measured.targets(), default=0.0)
+    for clock in measured.plan.clocks:
+        found = measured.bests.get((clock.label, target))
+        for name in measured.plan.controllers if found is not None else ():
+            assert found is not None
+            seeds = []
+            for seed in range(measured.plan.seeds):
+                t = measured.searches.get((name, clock.label, seed))
+                if t is not None:
+                    part = _until(t, target)
+                    seeds.append(spending(part.k, part.round_cost, part.sign, found.k))
+            lines.append([clock.label, CONTROLLERS.get(name, name), *_spent(seeds, measured.plan.seeds)])
+    return names, lines
+
+
+def _spent(seeds: list[Spending], planned: int) -> list[str]:
+    def over(values: list[float]) -> str:
+        return spread(Spread(tuple(values), planned), 3)
+
+    return [
+        over([float(s.rounds) for s in seeds]),
+        over([s.search_cost for s in seeds]),
+        over([s.large_cost for s in seeds]),
+        over([s.small_cost for s in seeds]),
+        over([s.no_sign / s.rounds for s in seeds]),
+        over([s.no_sign_cost for s in seeds]),
+        over([s.wrong / s.usable for s in seeds if s.usable]),
+    ]
+
+
+def reached(measured: Measured, name: str, label: str, target: float) -> dict[int, float]:
+    """What a controller spent to a target, by seed, where it got there."""
+    own = {
+        seed: float(cost_to(curve_of(t), target)[0])
+        for (controller, ran, seed), t in measured.searches.items()
+        if (controller, ran) == (name, label)
+    }
+    return {seed: cost for seed, cost in own.items() if np.isfinite(cost)}
+
+
+def _ratio(pairs: list[tuple[float, float]], seeds: int) -> str:
+    if not pairs:
+        return "not reached"
+    made: Interval = ratio([one for one, _ in pairs], [other for _, other in pairs])
+    some = "" if len(pairs) == seeds else f", {len(pairs)} of {seeds} seeds"
+    if made.low is None or made.high is None:
+        return text.number(made.mean, 3) + some
+    return f"{text.number(made.mean, 3)} ({text.number(made.low, 3)} to {text.number(made.high, 3)}{some})"
+
+
+def _regret(
+    measured: Measured, name: str, clock: Clock, seed: int, found: Best, target: float
+) -> tuple[float, float, float, float, float] | None:
+    """(M, R/M at a quarter, R/M at a half, R/M at the end, R): at the evaluations nearest to those rounds."""
+    t = measured.searches.get((name, clock.label, seed))
+    if t is None:
+        return None
+    part = _until(t, target)
+    values = regret(curve_of(part), measured.fixed_curve(found.k, seed, clock))
+    known = np.flatnonzero(np.isfinite(values) & (part.evaluated > 0))
+    if len(known) == 0:
+        return None
+    last = part.evaluated[known[-1]]
+    at = [known[np.abs(part.evaluated[known] - share * last).argmin()] for share in (0.25, 0.5, 1.0)]
+    quarter, half, end = (float(values[i] / part.evaluated[i]) for i in at)
+    return float(last), quarter, half, end, float(values[known[-1]])
+
+
+def _until(t: Trajectory, target: float) -> Trajectory:
+    """The rounds until a run's first evaluation at its target; all of them if it never got there."""
+    met = t.evaluated[(t.loss <= target) & (t.evaluated > 0)]
+    return t.cut(int(met[0])) if len(met) else t

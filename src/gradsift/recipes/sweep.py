@@ -1,0 +1,158 @@
+"""The runs behind ``gradsift regret``: fixed k over the whole search range, and controllers under each clock."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gradsift.control.base import Search
+from gradsift.cost import CostModel
+from gradsift.recipes.experiment import Experiment, method
+from gradsift.recipes.figures import CONTROLLERS
+from gradsift.recipes.scale import Scale, Setup
+from gradsift.recipes.store import Store
+from gradsift.recipes.trajectory import Trajectory
+from gradsift.regret.best import Best, best, grid
+from gradsift.regret.reach import Floats, cost_to, descent
+from gradsift.report.curves import Curve
+
+PARTS = (0.5, 0.75, 0.9)  # of the way down, for targets that nobody named
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A way to count cost under which the controllers are run; a cost model other than normalised time has a name."""
+
+    label: str
+    cost: CostModel
+    comm_time: float = 10.0
+    named: tuple[str, str, Mapping[str, Any]] | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is compared."""
+
+    scale: Scale  # for how often to evaluate
+    setup: Setup
+    clocks: tuple[Clock, ...]
+    controllers: tuple[str, ...]
+    seeds: int
+    rounds: int  # of a run that does not reach the lowest target before
+    targets: tuple[float, ...]  # losses; empty: chosen from the runs
+    points: int = 12
+    sparsifier: str = "fab-top-k"
+
+    def first_grid(self) -> list[int]:
+        """The k of the sweep before it is refined: the controllers' range."""
+        chosen = self.setup.settings
+        whole = Search(chosen.get("k_min"), chosen.get("k_max")).interval(self.setup.dim)
+        return grid(whole["low"], whole["high"], self.points)
+
+    def fixed(self, k: int, seed: int) -> Experiment:
+        """A run of the sweep."""
+        return self._run(seed, f"k = {k:,}", k=float(k))
+
+    def searching(self, controller: str, clock: Clock, seed: int) -> Experiment:
+        """A run of a controller."""
+        options = {"horizon": self.rounds} if controller in ("exp3", "continuous-bandit") else {}
+        return self._run(
+            seed,
+            CONTROLLERS.get(controller, controller),
+            controller=controller,
+            comm_time=clock.comm_time,
+            cost=clock.named,
+            options=options,
+        )
+
+    def experiments(self, ks: Iterable[int]) -> list[Experiment]:
+        """All runs, one seed of everything before a second of anything."""
+        sweep = list(ks)
+        return [
+            one
+            for seed in range(self.seeds)
+            for one in (
+                *(self.fixed(k, seed) for k in sweep),
+                *(self.searching(name, clock, seed) for name in self.controllers for clock in self.clocks),
+            )
+        ]
+
+    def _run(self, seed: int, label: str, **options: Any) -> Experiment:
+        stop: dict[str, Any] = {"rounds": self.rounds}
+        if self.targets:
+            stop["target_loss"] = min(self.targets)
+        made = method(self.scale, self.setup, seed, label, sparsifier=self.sparsifier, **options, **stop)
+        settings = dict(made.settings)
+        if settings["controller"] == "fixed":
+            settings |= {"k_min": None, "k_max": None}
+        return Experiment(made.name, made.label, settings)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The runs of a plan that are there: the sweep by (k, seed), and the controllers' by (name, clock, seed)."""
+
+    plan: Plan
+    ks: tuple[int, ...]
+    sweep: dict[tuple[int, int], Trajectory]
+    searches: dict[tuple[str, str, int], Trajectory]
+
+    @classmethod
+    def of(cls, plan: Plan, ks: Sequence[int], store: Store) -> "Measured":
+        """Read the runs; k of which a seed is missing are left out, so that all means are over the same seeds."""
+        seeds = range(plan.seeds)
+        sweep = {(k, seed): t for k in ks for seed in seeds if (t := store.get(plan.fixed(k, seed))) is not None}
+        whole = tuple(k for k in ks if all((k, seed) in sweep for seed in seeds))
+        searches = {
+            (name, clock.label, seed): t
+            for name in plan.controllers
+            for clock in plan.clocks
+            for seed in seeds
+            if (t := store.get(plan.searching(name, clock, seed))) is not None
+        }
+        return cls(plan, whole, sweep, searches)
+
+    def targets(self) -> tuple[float, ...]:
+        """The named targets, or some on the way to the lowest loss that half of the fixed k reach in every seed."""
+        if self.plan.targets or not self.ks:
+            return self.plan.targets
+        seeds = range(self.plan.seeds)
+        lowest = sorted(max(float(self.sweep[k, seed].loss.min()) for seed in seeds) for k in self.ks)
+        start, end = self.start(), lowest[(len(lowest) - 1) // 2]
+        return tuple(start + part * (end - start) for part in PARTS)
+
+    def start(self) -> float:
+        """The loss before the first round, which is the same for every k: the mean over seeds."""
+        return float(np.mean([self.sweep[self.ks[0], seed].loss[0] for seed in range(self.plan.seeds)]))
+
+    def fixed_curve(self, k: int, seed: int, clock: Clock) -> Curve:
+        """A run of the sweep by a clock."""
+        return curve_of(self.sweep[k, seed].reclocked(clock.cost))
+
+    def fixed_curves(self, clock: Clock) -> dict[tuple[int, int], Curve]:
+        """Every run of the sweep by a clock."""
+        return {(k, seed): self.fixed_curve(k, seed, clock) for k in self.ks for seed in range(self.plan.seeds)}
+
+    def costs(self, curves: Mapping[tuple[int, int], Curve], target: float) -> Floats:
+        """[K, S] what each run of the sweep needed to reach a target."""
+        each = [[cost_to(curves[k, seed], target)[0] for seed in range(self.plan.seeds)] for k in self.ks]
+        return np.array(each)
+
+    @cached_property
+    def bests(self) -> dict[tuple[str, float], Best | None]:
+        """The best fixed k for each clock and target."""
+        if not self.ks:
+            return {}
+        found = {}
+        for clock in self.plan.clocks:
+            curves = self.fixed_curves(clock)
+            for target in self.targets():
+                found[clock.label, target] = best(self.ks, self.costs(curves, target))
+        return found
+
+
+def curve_of(t: Trajectory) -> Curve:
+    """The lowest loss so far against what the run spent."""
+    return descent(np.append(0.0, t.cost)[t.evaluated], t.loss)

@@ -1,0 +1,227 @@
+"""Carrying experiments out: one after another, or several at a time in processes of their own that share a device.
+
+Every run keeps its folder, so that whatever ends the work (a signal, a limit of time, a failure) loses no more than the
+round under way, and doing the same again does what is left.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from gradsift.cli.display import Display
+from gradsift.errors import GradsiftError, RunError
+from gradsift.recipes.experiment import Experiment
+from gradsift.recipes.switching import Switching
+from gradsift.recipes.trajectory import from_folder
+from gradsift.simulation.folder import CONFIG
+
+Job = Sequence[Experiment]  # experiments that share one run, and so are made one after another
+Watch = Callable[[dict[str, Any]], None]
+SHOWN = 10.0  # seconds from one line about a run to the next
+EXIT = {"done": 0, "stopped": 3, "failed": 4}  # of a worker, by the worst that became of its runs
+
+
+def as_jobs(experiments: Iterable[Experiment]) -> list[list[Experiment]]:
+    """Experiments grouped by their run, in the order of their first."""
+    jobs: dict[str, list[Experiment]] = {}
+    for experiment in experiments:
+        job = jobs.setdefault(experiment.name, [])
+        if job and job[0].identity != experiment.identity:
+            raise GradsiftError(f"two different experiments are called {experiment.name!r}")
+        job.append(experiment)
+    return list(jobs.values())
+
+
+def carry_out(experiment: Experiment, runs: Path, watch: Watch) -> bool:
+    """Run one experiment from wherever it stands to its end; False: it was interrupted."""
+    from gradsift.cli.build import simulate_arguments
+    from gradsift.simulation.run import simulate
+
+    folder, settings = runs / experiment.name, dict(experiment.settings)
+    while True:
+        done = from_folder(folder)
+        stop = experiment.remaining(done)
+        if stop is None:
+            _keep_one_checkpoint(folder)
+            return True
+        arguments = simulate_arguments(settings) | asdict(stop)
+        extra: dict[str, Any] = {"command": settings, "experiment": experiment.identity}
+        if experiment.switch is not None:
+            controller = Switching(settings["k"], experiment.switch.k)
+            after = None if done is None else experiment.switched_after(done)
+            if after is not None:
+                controller.switch_after(after)
+            arguments["controller"] = controller
+            extra = {"experiment": experiment.identity, "switched_after": after}
+        there = (folder / CONFIG).is_file()
+        result = simulate(**arguments, out=folder, resume=there, on_round=watch, extra_config=extra)
+        if result.stopped == "interrupted":
+            return False
+
+
+def work(
+    jobs: Sequence[Job], runs: Path, *, processes: int = 1, minutes: float | None = None, quiet: bool = False
+) -> str:
+    """Make all runs, ``processes`` at a time. Returns "done", "interrupted", "time limit" or "failed"."""
+    deadline = None if minutes is None else time.monotonic() + 60 * minutes
+    asked = threading.Event()
+    if processes == 1 or len(jobs) < 2:
+        outcomes = _here(jobs, runs, deadline, asked, quiet)
+    else:
+        outcomes = _in_workers(jobs, runs, deadline, asked, min(processes, len(jobs)), quiet)
+    if asked.is_set():
+        return "interrupted"
+    if "failed" in outcomes:
+        return "failed"
+    if "stopped" in outcomes:
+        return "time limit" if _late(deadline) else "interrupted"
+    return "done"
+
+
+def _here(jobs: Sequence[Job], runs: Path, deadline: float | None, asked: threading.Event, quiet: bool) -> set[str]:
+    """All runs in this process."""
+    outcomes = set()
+
+    def over() -> bool:
+        return asked.is_set() or _late(deadline)
+
+    with _handling(asked, signal.default_int_handler):
+        for job in jobs:
+            outcomes.add("stopped" if over() else _one(job, runs, over, quiet))
+            if "stopped" in outcomes:
+                break
+    return outcomes
+
+
+def _in_workers(
+    jobs: Sequence[Job], runs: Path, deadline: float | None, asked: threading.Event, count: int, quiet: bool
+) -> set[str]:
+    """All runs in processes of their own, each taking the next one."""
+    context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
+    stop, counter = context.Event(), context.Value("q", 0)
+    shared = (jobs, runs, counter, stop, deadline, os.getpid(), count, quiet)
+    workers = [context.Process(target=_worker, args=shared) for _ in range(count)]
+    with _handling(asked, lambda *_: stop.set()):
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            while worker.is_alive():
+                worker.join(0.5)  # so that signals are answered
+    for worker in workers:
+        if worker.exitcode not in EXIT.values():
+            print(f"a worker ended with exit code {worker.exitcode}", file=sys.stderr)
+    return {next((name for name, code in EXIT.items() if code == w.exitcode), "failed") for w in workers}
+
+
+def _worker(
+    jobs: Sequence[Job],
+    runs: Path,
+    counter: Any,
+    stop: Event,
+    deadline: float | None,
+    parent: int,
+    workers: int,
+    quiet: bool,
+) -> None:
+    """Take the next run until there is none, or it is time to stop."""
+    os.setsid()  # Ctrl-C in the terminal is for the parent, which says when to stop
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    import torch
+
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+
+    def over() -> bool:
+        return stop.is_set() or _late(deadline) or os.getppid() != parent
+
+    outcomes = set()
+    while "stopped" not in outcomes:
+        with counter.get_lock():
+            number = counter.value
+            counter.value += 1
+        if number >= len(jobs):
+            break
+        outcomes.add("stopped" if over() else _one(jobs[number], runs, over, quiet))
+    sys.exit(max((EXIT[outcome] for outcome in outcomes), default=0))
+
+
+def _one(job: Job, runs: Path, over: Callable[[], bool], quiet: bool) -> str:
+    """One run with all its experiments: "done", "stopped" or "failed"; a failure must not end the others."""
+    outside = signal.getsignal(signal.SIGINT)  # simulate has a handler of its own, until it is asked to stop
+    try:
+        for experiment in job:
+            settings = experiment.settings
+            with Progress(experiment.name, settings["rounds"], settings["cost_budget"], quiet=quiet) as shown:
+
+                def watch(record: dict[str, Any], shown: Display = shown) -> None:
+                    shown.round(record)
+                    if over() and signal.getsignal(signal.SIGINT) is not outside:  # not asked already
+                        signal.raise_signal(signal.SIGINT)  # simulate ends the round and keeps a checkpoint
+
+                if not carry_out(experiment, runs, watch):
+                    return "stopped"
+    except KeyboardInterrupt:
+        return "stopped"
+    except Exception as problem:  # of the run: its settings, its folder, its numbers, the device's memory
+        said = str(problem) if isinstance(problem, GradsiftError | RunError) else repr(problem)
+        print(f"{job[0].name}: {said}", file=sys.stderr, flush=True)
+        return "failed"
+    return "done"
+
+
+class Progress(Display):
+    """A line now and then: several runs go on at once, and a long one has thousands of evaluations."""
+
+    def round(self, record: dict[str, Any]) -> None:
+        """One more round."""
+        self._take(record)
+        now = time.monotonic()
+        if not self.quiet and now - max(self._shown, self._began) >= SHOWN:
+            self._shown = now
+            print(self.line(record), file=self.stream, flush=True)
+
+    def __exit__(self, *problem: object) -> None:
+        """There is no line to clear."""
+
+
+@contextmanager
+def _handling(asked: threading.Event, then: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Ctrl-C calls ``then``, also in a job of the background, which is started to ignore it; and so does SIGTERM."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.set()
+        then(number, frame)
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        asked.set()
+        signal.raise_signal(signal.SIGINT)  # which a run under way has taken over, to end its round
+
+    signal.signal(signal.SIGINT, ask)
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _late(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline
+
+
+def _keep_one_checkpoint(folder: Path) -> None:
+    """Of a finished run, from which a longer one can go on; those of the paper's scale take 280 MB each."""
+    for old in sorted(folder.glob("checkpoint-*.npz"))[:-1]:
+        old.unlink(missing_ok=True)

@@ -1,0 +1,65 @@
+"""Assumption 2, tested: is t(k, l) convex in k, how steep is it, and has it the same minimiser at every loss?"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from gradsift.regret.reach import Floats
+
+ERRORS = 2.0  # standard errors, over seeds, that a bend must exceed to count as more than noise
+
+
+class Shape(NamedTuple):
+    """t(k, l) at one loss, over the k that every seed passed that loss with."""
+
+    loss: float
+    ks: tuple[int, ...]
+    means: tuple[float, ...]  # t(k, l), over seeds
+    bends: tuple[int, ...]  # the k at which it is not convex
+    sure: tuple[int, ...]  # those of them that the seeds agree on; none can be with a single seed
+    steepest: float  # the largest slope between neighbours
+    minimiser: int | None  # None: no k passed that loss
+    as_good: tuple[int, ...]  # the k that cannot be told from it: paired, within ERRORS standard errors
+
+
+def shape(loss: float, ks: Sequence[int], t: Floats) -> Shape:
+    """``t`` [K, S] at one loss; NaN where a seed did not pass it."""
+    t = np.asarray(t, dtype=np.float64)
+    whole = np.isfinite(t).all(axis=1)
+    kept, t = np.asarray(ks)[whole], t[whole]
+    if len(kept) == 0:
+        return Shape(loss, (), (), (), (), 0.0, None, ())
+    slopes = np.diff(t, axis=0) / np.diff(kept)[:, None]  # [K - 1, S]
+    turns = np.diff(slopes, axis=0)  # [K - 2, S]: not negative where convex
+    inner = kept[1:-1]
+    bends = turns.mean(axis=1) < 0
+    sure = turns.mean(axis=1) + ERRORS * standard_error(turns) < 0
+    least = int(t.mean(axis=1).argmin())
+    worse = t - t[least]
+    same = worse.mean(axis=1) <= ERRORS * np.nan_to_num(standard_error(worse), nan=0.0)
+    return Shape(
+        loss,
+        tuple(kept.tolist()),
+        tuple(t.mean(axis=1).tolist()),
+        tuple(inner[bends].tolist()),
+        tuple(inner[sure].tolist()),
+        float(np.abs(slopes.mean(axis=1)).max(initial=0.0)),
+        int(kept[least]),
+        tuple(kept[same].tolist()),
+    )
+
+
+def one_minimiser(shapes: Sequence[Shape]) -> set[int]:
+    """The k that may be the minimiser at every loss; if there is none, the minimiser moves with the loss."""
+    sets = [set(shape.as_good) for shape in shapes if shape.minimiser is not None]
+    return set.intersection(*sets) if sets else set()
+
+
+def standard_error(values: Floats) -> Floats:
+    """Over the seeds, the last axis; NaN with fewer than two of them."""
+    count = values.shape[-1]
+    if count < 2:
+        return np.full(values.shape[:-1], np.nan)
+    error: Floats = values.std(axis=-1, ddof=1) / np.sqrt(count)
+    return error

@@ -1,0 +1,47 @@
+"""The best fixed k in hindsight, chosen on the mean over seeds, and where to look for a better one."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from gradsift.errors import GradsiftError
+from gradsift.regret.reach import Floats
+
+
+class Best(NamedTuple):
+    """The fixed k whose mean cost to a loss is least."""
+
+    k: int
+    costs: tuple[float, ...]  # of each seed
+    at_edge: bool  # no smaller, or no larger, k was tried: the true best may lie outside
+
+
+def grid(low: float, high: float, points: int) -> list[int]:
+    """So many whole k, or fewer where they coincide, evenly spaced in their logarithm, both ends included."""
+    if points < 2 or not 1 <= low < high:
+        raise GradsiftError(f"no grid of {points} points in [{low!r}, {high!r}]")
+    raw = np.exp(np.linspace(math.log(math.ceil(low)), math.log(math.floor(high)), points))
+    return sorted({round(k) for k in raw})
+
+
+def best(ks: Sequence[int], costs: Floats) -> Best | None:
+    """``costs`` [K, S], NaN where a seed did not get there; only k that all seeds reach it with can be the best."""
+    costs = np.asarray(costs, dtype=np.float64)
+    means = costs.mean(axis=1)
+    if not np.isfinite(means).any():
+        return None
+    i = int(np.nanargmin(means))
+    return Best(ks[i], tuple(costs[i].tolist()), i in (0, len(ks) - 1))
+
+
+def refined(ks: Sequence[int], found: Iterable[int]) -> list[int]:
+    """``ks`` and, around each of those that were ``found`` best, the geometric middles to its neighbours."""
+    more = set(ks)
+    ordered = sorted(more)
+    for k in found:
+        i = ordered.index(k)
+        for other in ordered[max(0, i - 1) : i + 2]:
+            more.add(round(math.sqrt(k * other)))
+    return sorted(more)

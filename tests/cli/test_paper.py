@@ -1,0 +1,132 @@
+"""``gradsift paper``, every figure end to end on a tiny scale."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gradsift.cli.main import main
+from gradsift.cli.paper import FIGURES
+from gradsift.recipes import scale, trajectory
+from tests.recipes.tiny import TINY
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(scale.SCALES, "smoke", TINY)
+
+
+RUNS, RESULTS = Path("runs/paper-smoke"), Path("runs/paper-smoke/results")
+
+
+def paper(*arguments: str) -> int:
+    return main(["paper", "--quiet", *arguments])
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_a_figure_end_to_end(figure: str, capsys: pytest.CaptureFixture[str]) -> None:
+    seeds = "2" if figure == "fig4" else "1"
+    assert paper(figure, "--seeds", seeds) == 0
+    said = capsys.readouterr().out
+    runs = trajectory.load(RESULTS / f"{figure}.npz")
+    assert f"{len(runs)} of {len(runs)} experiments are finished (done)" in said
+    assert {run.seed for run in runs.values()} == set(range(int(seeds)))
+    assert all(np.isfinite(run.loss).all() and run.rounds > 0 for run in runs.values())
+    drawn = list((RESULTS / "figures").glob(f"{figure}-*.svg"))
+    assert drawn
+    assert all(path.read_text().startswith("<?xml") for path in drawn)
+    table = (RESULTS / f"{figure}.md").read_text().splitlines()
+    assert table[1].startswith("| ---")
+    assert len(table) > 2
+
+
+@pytest.mark.parametrize("figure", ["fig1", "fig6"])
+def test_again_nothing_is_run_and_the_same_comes_out(figure: str) -> None:
+    assert paper(figure) == 0
+    before = {path: path.stat().st_mtime_ns for path in RUNS.rglob("records.jsonl")}
+    results = (RESULTS / f"{figure}.md").read_text()
+    assert paper(figure) == 0
+    assert {path: path.stat().st_mtime_ns for path in RUNS.rglob("records.jsonl")} == before
+    assert (RESULTS / f"{figure}.md").read_text() == results
+
+
+def test_several_figures_share_their_runs_and_a_seed_of_all_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["paper", "fig4", "sparsifiers", "--seeds", "2", "--list"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0][-1] for line in listed] == ["0"] * 14 + ["1"] * 14
+    assert all(line.endswith("not begun") for line in listed)
+    assert not RUNS.exists()
+    assert paper("fig4", "sparsifiers", "--only", "fab-top-k,fedavg") == 0
+    assert sorted(path.parent.name for path in RUNS.rglob("records.jsonl")) == [
+        "digits-fab-top-k-extended-sign-comm10-seed0",
+        "digits-fab-top-k-k14-seed0",
+        "digits-fedavg-k14-seed0",
+    ]
+    assert sorted(trajectory.load(RESULTS / "sparsifiers.npz")) == [
+        "digits-fab-top-k-extended-sign-comm10-seed0",
+        "digits-fab-top-k-k14-seed0",
+    ]
+
+
+def test_results_that_came_from_elsewhere_are_drawn_and_not_run_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert paper("fig6") == 0
+    capsys.readouterr()
+    assert paper("fig6", "--out", "other", "--results", str(RESULTS)) == 0
+    assert "2 of 2 experiments are finished (done)" in capsys.readouterr().out
+    assert not Path("other").exists()
+    assert paper("fig6", "--seeds", "2", "--out", "other", "--results", str(RESULTS), "--report") == 0
+    assert "2 of 4 experiments are finished" in capsys.readouterr().out
+
+
+def test_a_larger_budget_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    only = ("fig4", "--only", "fab")
+    assert paper(*only) == 0
+    records = RUNS / "digits-fab-top-k-k14-seed0" / "records.jsonl"
+    before = records.read_text()
+    assert paper(*only, "--cost-budget", "20") == 0
+    after = records.read_text()
+    assert len(after.splitlines()) > len(before.splitlines())
+    rounds = [json.loads(line)["round"] for line in after.splitlines()]
+    assert rounds == list(range(1, len(rounds) + 1))
+    # The smaller budget is still served, by the part of the run that it pays for.
+    capsys.readouterr()
+    assert paper(*only) == 0
+    assert f"Rounds                 {len(before.splitlines())}\n" in capsys.readouterr().out
+
+
+def test_a_namesake_of_another_experiment_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert paper("fig4", "--only", "fedavg") == 0
+    config = RUNS / "digits-fedavg-k14-seed0" / "config.json"
+    config.write_text(config.read_text().replace('"lr": 0.3', '"lr": 0.1'))
+    (RESULTS / "fig4.npz").unlink()
+    assert paper("fig4", "--only", "fedavg") == 2
+    assert "is of another experiment: it.lr was 0.1, not 0.3" in capsys.readouterr().err
+
+
+def test_a_limit_of_time_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert paper("fig4", "--minutes", "1e-6") == 0
+    assert "0 of 6 experiments are finished (time limit)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("fig9",), "unknown 'fig9'"),
+        (("fig4", "--seeds", "0"), "--seeds must be above 0, got 0"),
+        (("fig4", "--minutes", "-1"), "--minutes must be above 0, got -1.0"),
+        (("fig4", "--only", "nothing"), "--only nothing: no run has that in its name"),
+        (("fig4", "--scale", "papr"), "did you mean 'paper'"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["paper", *arguments]) == 2
+    assert why in capsys.readouterr().err
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_a_run_that_fails_makes_the_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert paper("fig6", "--device", "nonsense") == 1
+    said = capsys.readouterr()
+    assert "'nonsense' cannot be used" in said.err
+    assert "0 of 2 experiments are finished (failed)" in said.out

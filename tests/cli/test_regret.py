@@ -1,0 +1,137 @@
+"""``gradsift regret`` end to end, small."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradsift.cli.main import main
+from gradsift.recipes import scale, trajectory
+from tests.recipes.tiny import TINY
+
+SMALL = ["--model", "mlp", "--clients", "4", "--lr", "0.3", "--eval-every", "4", "--quiet"]
+FEW = ["--rounds", "16", "--seeds", "2", "--points", "4", "--comm-times", "1,100"]
+RUNS, RESULTS = Path("runs/regret-digits"), Path("runs/regret-digits/results")
+
+
+def regret(*arguments: str) -> int:
+    return main(["regret", *arguments])
+
+
+def cells(page: str, title: str) -> list[list[str]]:
+    part = page.split(f"## {title}\n\n")[1].split("\n\n")[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines() if line.startswith("|")]
+
+
+def slow_cost(run: dict[str, Any], comm_time: float, target: float) -> float:
+    """From the records alone: add up the rounds' costs, keep the lowest loss, interpolate the crossing."""
+    spent, before, lowest = 0.0, (0.0, run["start"]), run["start"]
+    for one in run["rounds"]:
+        spent += 1 + comm_time * (one["up_elements"] + one["down_elements"]) / 4810
+        if one["global_loss"] is None:
+            continue
+        lowest = min(lowest, one["global_loss"])
+        if lowest <= target:
+            return float(before[0] + (spent - before[0]) * (before[1] - target) / (before[1] - lowest))
+        before = (spent, lowest)
+    return float("inf")
+
+
+def read(name: str) -> dict[str, Any]:
+    folder = RUNS / name
+    start = json.loads((folder / "config.json").read_text())["start"]["global_loss"]
+    return {
+        "start": start,
+        "rounds": [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()],
+    }
+
+
+def test_from_nothing_to_tables_and_figures_and_again_from_the_files(capsys: pytest.CaptureFixture[str]) -> None:
+    assert regret(*SMALL, *FEW) == 0
+    said = capsys.readouterr().out
+    runs = trajectory.load(RESULTS / "regret-digits.npz")
+    assert f"{len(runs)} of {len(runs)} runs are finished (done)" in said
+    page = (RESULTS / "regret-digits.md").read_text()
+    names, _, *table = cells(page, "Cost over that of the best fixed k")
+    assert names == ["Clock", "Target loss", "Best fixed k", "Its cost", "Algorithm 3", "Algorithm 2"]
+    assert [line[0] for line in table] == ["comm_time 1"] * 3 + ["comm_time 100"] * 3
+    ks = sorted({int(name.split("-k")[2].split("-")[0]) for name in runs if "top-k-k" in name})
+    assert len(ks) > 4, "it looks around the best"
+    # Every number of the table, from the records by a slow twin.
+    sweep = {(k, seed): read(f"digits-fab-top-k-k{k}-seed{seed}") for k in ks for seed in range(2)}
+    for clock, target, best_k, cost, extended, _ in table:
+        comm_time, loss = float(clock.split()[1]), float(target)
+        means = {k: np.mean([slow_cost(sweep[k, seed], comm_time, loss) for seed in range(2)]) for k in ks}
+        found = min(means, key=lambda k: means[k])
+        assert int(best_k.split()[0].replace(",", "")) == found
+        assert float(cost.split()[0]) == pytest.approx(means[found], rel=2e-3)  # the target is shown rounded
+        own = [read(f"digits-fab-top-k-extended-sign-comm{comm_time:g}-seed{seed}") for seed in range(2)]
+        costs = [slow_cost(run, comm_time, loss) for run in own]
+        if extended != "not reached" and all(np.isfinite(costs)):
+            pairs = [c / slow_cost(sweep[found, seed], comm_time, loss) for seed, c in enumerate(costs)]
+            assert float(extended.split()[0]) == pytest.approx(float(np.exp(np.mean(np.log(pairs)))), rel=1e-2)
+    for title in ("Regret of Definition 4", "Where the cost went", "Assumption 2: t(k, l)"):
+        assert len(cells(page, title)) > 2, title
+    assert len(list((RESULTS / "figures").glob("*.svg"))) == 4
+    # Sweep files are reused: with the results alone, nothing is run.
+    assert regret(*SMALL, *FEW, "--out", "other", "--results", str(RESULTS)) == 0
+    assert not Path("other").exists()
+    assert (RESULTS / "regret-digits.md").read_text() == page
+
+
+def test_named_targets_end_the_runs_and_another_cost_has_its_own_clock(capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--seeds", "1", "--points", "3", "--refine", "0", "--rounds", "40", "--targets", "2.2,2.1"]
+    price = ["--cost", "money", "--set", "cost.up=1e-6", "--set", "cost.down=1e-6", "--set", "cost.compute=0.01"]
+    assert regret(*SMALL, *more, *price, "--controllers", "value") == 0
+    assert "4 of 4 runs are finished" in capsys.readouterr().out
+    page = (RESULTS / "regret-digits.md").read_text()
+    table = cells(page, "Cost over that of the best fixed k")[2:]
+    assert [line[:2] for line in table] == [["money", "2.2"], ["money", "2.1"]]
+    runs = trajectory.load(RESULTS / "regret-digits.npz")
+    assert sorted(runs)[-1] == "digits-fab-top-k-value-money-seed0"
+    for run in runs.values():
+        assert run.config["cost"]["class"] == "Money"
+        assert run.rounds == 40 or run.loss[-1] <= 2.1 < run.loss[:-1].min()
+
+
+def test_like_a_figure_it_shares_the_figures_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(scale.SCALES, "smoke", TINY)
+    assert main(["paper", "fig7", "--only", "comm10-", "--quiet"]) == 0
+    records = Path("runs/paper-smoke/digits-fab-top-k-extended-sign-comm10-seed0/records.jsonl")
+    before = records.stat().st_mtime_ns
+    few = ["--seeds", "1", "--points", "2", "--refine", "0", "--comm-times", "10", "--controllers", "extended-sign"]
+    assert regret("--like", "femnist", "--quiet", *few) == 0
+    assert "3 of 3 runs are finished (done)" in capsys.readouterr().out
+    assert records.stat().st_mtime_ns == before
+
+
+def test_a_limit_of_time_keeps_what_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+    assert regret(*SMALL, *FEW, "--minutes", "1e-6") == 0
+    assert "0 of 16 runs are finished (time limit)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--seed", "3"), "--seeds N runs"),
+        (("--k", "3"), "the sweep covers"),
+        (("--controllers", "extended-sing"), "did you mean 'extended-sign'"),
+        (("--controllers", "fixed"), "no 'fixed'"),
+        (("--targets", "1,x"), "--targets takes different numbers, with commas between them, got '1,x'"),
+        (("--comm-times", "1,1"), "--comm-times takes different numbers"),
+        (("--sparsifier", "fedavg"), "there is no k to sweep"),
+        (("--like", "femnist", "--lr", "0.1"), "--like femnist has its own lr"),
+        (("--encoded-bytes", "--model", "mlp"), "--encoded-bytes: a sweep is clocked again"),
+        (("--cost", "money", "--clients-per-round", "3", "--model", "mlp"), "cannot be clocked again by money"),
+        (("--points", "0"), "--points must be above 0"),
+        (("--points", "1", "--model", "mlp"), "no grid of 1 points"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert regret(*arguments) == 2
+    assert why in capsys.readouterr().err
+    assert list(Path.cwd().iterdir()) == []

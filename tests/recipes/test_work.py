@@ -1,0 +1,142 @@
+"""Making runs: in this process and in others, stopped and taken up again, without doing anything twice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradsift.recipes import work
+from gradsift.recipes.experiment import Experiment, method
+from gradsift.recipes.figures import fig4, fig5
+from gradsift.recipes.store import Store
+from gradsift.recipes.trajectory import from_folder
+from gradsift.recipes.work import as_jobs, carry_out
+from tests.recipes.tiny import SETUP, TINY, quiet, records
+
+
+def some(count: int = 3, **stop: Any) -> list[Experiment]:
+    return [method(TINY, SETUP, seed, "it", k=20.0, **({"rounds": 6} | stop)) for seed in range(count)]
+
+
+def rounds(place: Path, experiments: list[Experiment]) -> list[int]:
+    folders = [place / e.name for e in experiments]
+    return [len(records(folder)) if folder.exists() else 0 for folder in folders]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_all_runs_are_made(tmp_path: Path, processes: int) -> None:
+    experiments = some()
+    assert work.work(as_jobs(experiments), tmp_path, processes=processes, quiet=True) == "done"
+    assert rounds(tmp_path, experiments) == [6, 6, 6]
+    for e in experiments:
+        assert len(list((tmp_path / e.name).glob("checkpoint-*.npz"))) == 1
+    alone = tmp_path / "alone"
+    assert carry_out(experiments[1], alone, quiet)
+    name = experiments[1].name
+    assert records(alone / name) == records(tmp_path / name)
+
+
+def test_a_longer_experiment_goes_on_from_the_shorter_one(tmp_path: Path) -> None:
+    short, long = some(1)[0], some(1, rounds=11)[0]
+    assert short.name == long.name
+    assert work.work(as_jobs([short, long]), tmp_path, quiet=True) == "done"
+    assert rounds(tmp_path, [long]) == [11]
+    (tmp_path / "alone").mkdir()
+    assert carry_out(long, tmp_path / "alone", quiet)
+    numbers = [
+        [json.loads(line)["train_loss"] for line in records(p / long.name)] for p in (tmp_path, tmp_path / "alone")
+    ]
+    assert numbers[0] == numbers[1]
+    store = Store(tmp_path, tmp_path / "results", ["fig4"])
+    assert store.finished(short)
+    assert store.finished(long)
+    found = store.get(short)
+    assert found is not None
+    assert found.within(short.stop).rounds == 6
+
+
+def test_a_run_that_fails_does_not_end_the_others(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    experiments = some()
+    bad = replace(experiments[0], name="bad-seed0", settings={**experiments[0].settings, "lr": 1e30})
+    unknown = replace(experiments[0], name="unknown-seed0", settings={**experiments[0].settings, "model": "mlpp"})
+    assert work.work(as_jobs([bad, unknown, *experiments]), tmp_path, quiet=True) == "failed"
+    assert rounds(tmp_path, experiments) == [6, 6, 6]
+    said = capfd.readouterr().err
+    assert "bad-seed0: " in said
+    assert "did you mean 'mlp'" in said
+
+
+def test_a_limit_of_time_stops_with_a_checkpoint_and_the_same_again_goes_on(tmp_path: Path) -> None:
+    experiments = some(2, rounds=100_000)
+    assert work.work(as_jobs(experiments), tmp_path, minutes=1e-9, quiet=True) == "time limit"
+    assert rounds(tmp_path, experiments) == [0, 0]
+    for _ in range(2):
+        before = rounds(tmp_path, experiments)[0]
+        assert work.work(as_jobs(experiments), tmp_path, minutes=0.6 / 60, quiet=True) == "time limit"
+        made = rounds(tmp_path, experiments)
+        assert made[0] > before
+        assert made[1] == 0
+        assert (tmp_path / experiments[0].name / f"checkpoint-{made[0]:08d}.npz").exists()
+    shorter = some(1, rounds=made[0] + 2)
+    assert work.work(as_jobs(shorter), tmp_path, quiet=True) == "done"
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from gradsift.recipes import work
+from tests.recipes.test_work import some
+if __name__ == "__main__":
+    jobs = work.as_jobs(some(2, rounds=100_000))
+    print(work.work(jobs, Path(sys.argv[1]), processes=int(sys.argv[2])))
+"""
+
+
+@pytest.mark.parametrize(("number", "processes"), [(signal.SIGTERM, 1), (signal.SIGINT, 2)])
+def test_a_signal_stops_with_checkpoints(tmp_path: Path, number: signal.Signals, processes: int) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "runs"), str(processes)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    experiments = some(2)[:processes]
+
+    def ignore() -> None:  # as a shell starts a job in the background
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True, preexec_fn=ignore)
+    try:
+        deadline = time.monotonic() + 120
+        while min(rounds(tmp_path / "runs", experiments)) < 3:
+            assert time.monotonic() < deadline, "no rounds were made"
+            time.sleep(0.05)
+        run.send_signal(number)
+        out, _ = run.communicate(timeout=60)
+    finally:
+        run.kill()
+    assert out.strip() == "interrupted"
+    for e, made in zip(experiments, rounds(tmp_path / "runs", experiments), strict=True):
+        assert (tmp_path / "runs" / e.name / f"checkpoint-{made:08d}.npz").exists()
+
+
+def test_results_stand_in_for_folders(tmp_path: Path) -> None:
+    experiments = fig4(TINY, 0)[:2]
+    assert work.work(as_jobs(experiments), tmp_path / "a", quiet=True) == "done"
+    Store(tmp_path / "a", tmp_path / "results", []).write("fig4", experiments)
+    elsewhere = Store(tmp_path / "b", tmp_path / "results", ["fig4"])
+    assert all(elsewhere.finished(e) for e in experiments)
+    assert not elsewhere.finished(fig5(TINY, 0)[0])
+    dearer = fig4(replace(TINY, cost_budget=20.0), 0)[0]
+    assert not elsewhere.finished(dearer)
+    # What is there is kept when the file is written again, also what is not asked for.
+    elsewhere.write("fig4", experiments[:1])
+    again = Store(tmp_path / "b", tmp_path / "results", ["fig4"]).get(experiments[1])
+    there = from_folder(tmp_path / "a" / experiments[1].name)
+    assert again is not None
+    assert there is not None
+    assert again.loss.tolist() == there.loss.tolist()
