@@ -10,6 +10,8 @@ docs/results/flower.md; takes ten minutes on a machine that does nothing else.
 
 import argparse
 import json
+import os
+import re
 import shutil
 import statistics
 import tempfile
@@ -62,30 +64,30 @@ class Result(NamedTuple):
 
 
 def variant(folder: Path, method: str, model: str) -> Path:
-    """A copy of the quickstart, changed where its comments say what Flower's template has there."""
+    """A copy of the quickstart, changed in lines that it marks as gradsift's."""
     app = folder / f"{method}-{model}"
     shutil.copytree(ROOT / "examples" / "flower-quickstart", app, ignore=shutil.ignore_patterns("__pycache__"))
-    package = app / "quickstart"
+    server, client, task = (app / "quickstart" / name for name in ("server_app.py", "client_app.py", "task.py"))
     if method == "fedavg":
-        _edit(package / "server_app.py", "from gradsift.flower import", "from flwr.serverapp.strategy import FedAvg")
-        _edit(package / "server_app.py", "strategy = SparseStrategy(", "    strategy = FedAvg(")
-        _edit(package / "server_app.py", "model,  # gradsift", "")
-        _edit(package / "client_app.py", "app = ClientApp(mods=", "app = ClientApp()")
+        _edit(server, "from gradsift.flower import", "from flwr.serverapp.strategy import FedAvg")
+        _edit(server, "strategy = SparseStrategy(", "    strategy = FedAvg(")
+        _edit(server, "model,  # gradsift")
+        _edit(client, "app = ClientApp(mods=", "app = ClientApp()")
+        client.write_text(re.sub(r".*  # gradsift\n", "", client.read_text()))
     elif method == "fixed":
-        _edit(package / "server_app.py", "model,  # gradsift", '        model, controller="fixed",')
+        _edit(server, "model,  # gradsift", '        model, controller="fixed",')
     if model == "cnn":
-        task = package / "task.py"
         task.write_text(task.read_text() + CNN)
-    for module in ("server_app.py", "client_app.py"):
-        path = package / module
+    for path in (server, client):
         path.write_text(path.read_text() + "\nimport flower_trace  # noqa\n")
     return app
 
 
-def _edit(path: Path, start: str, line: str) -> None:
+def _edit(path: Path, start: str, *new: str) -> None:
+    """Other lines in the place of the only one that starts so."""
     lines = path.read_text().splitlines()
-    (at,) = [number for number, each in enumerate(lines) if each.strip().startswith(start)]
-    path.write_text("\n".join([*lines[:at], line, *lines[at + 1 :]]))
+    (at,) = [number for number, line in enumerate(lines) if line.strip().startswith(start)]
+    path.write_text("\n".join([*lines[:at], *new, *lines[at + 1 :]]) + "\n")
 
 
 def measure(deployment: Deployment, meter: Meter, app: Path, rounds: int) -> Result:
@@ -168,7 +170,8 @@ def main() -> None:
     results: dict[tuple[str, str], list[Result]] = {}
     with tempfile.TemporaryDirectory(prefix="gradsift-bench-") as name:
         folder = Path(name)
-        settings = {"PYTHONPATH": str(ROOT / "benchmarks"), "GRADSIFT_TRACE": str(folder / "trace.jsonl")}
+        path = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
+        settings = {"PYTHONPATH": path, "GRADSIFT_TRACE": str(folder / "trace.jsonl")}
         deployment = Deployment(folder, NODES, settings=settings)
         with Meter(deployment.port) as meter:
             deployment.nodes_address = f"127.0.0.1:{meter.port}"

@@ -20,6 +20,15 @@ NOT_RUN = {
     "pip install": "needs a package index, and changes the environment",
     "gradsift run --data femnist": "needs FEMNIST, a GPU and an hour",
     "gradsift data get": "needs a network",
+    "flwr run": "leaves a SuperLink behind; tests/flower/test_simulation.py runs these apps and stops it",
+    "sudo": "changes the machine",
+    "python3 -m venv": "makes an environment, which is then empty",
+    **dict.fromkeys(
+        ("openssl", "printf", "chmod", "ssh-keygen", "export", "flower-superlink", "flower-supernode", "flwr"),
+        "tests/flower/test_deploy_page.py runs these, in a deployment",
+    ),
+    "gradsift paper --scale paper": "needs FEMNIST and a GPU",
+    "gradsift regret --like": "needs FEMNIST or CIFAR-10, and a GPU",
 }
 
 

@@ -1,0 +1,1 @@
+"""The paper's own round on Flower."""

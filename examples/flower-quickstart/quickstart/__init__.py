@@ -1,0 +1,1 @@
+"""Flower's PyTorch app, with the lines that gradsift takes."""

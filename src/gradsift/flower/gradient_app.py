@@ -1,0 +1,82 @@
+"""The paper's own client as a ClientApp: one minibatch gradient a round, and the three losses on samples of it.
+
+Every draw is that of the simulator, keyed by (seed, purpose, client, round): on the same data both take the same steps.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from torch import Tensor, nn
+
+from gradsift.flower.layout import Named
+from gradsift.flower.mod import Probe, SparseMod, client_id
+from gradsift.flower.protocol import GRADIENT
+from gradsift.simulation.sampling import minibatch, probe_sample
+
+Loss = Callable[[Any, Tensor], Tensor]  # (outputs, targets) -> the mean over the batch
+
+
+@dataclass(frozen=True)
+class GradientTask:
+    """One client's part of a run: its model, its loss, its own samples."""
+
+    model: nn.Module
+    loss: Loss
+    x: Tensor
+    y: Tensor
+    batch_size: int = 32
+    probe_samples: int = 1
+    seed: int = 0
+
+
+def gradient_app(
+    task: Callable[[Context], GradientTask], *, probe: bool = True, state_folder: str | Path | None = None
+) -> ClientApp:
+    """A ClientApp that follows Fig. 3; ``task`` is called for every message that needs it."""
+
+    def batch(context: Context, number: int) -> tuple[GradientTask, Tensor, Tensor]:
+        own = task(context)
+        client = int(client_id(context))
+        rows = minibatch(len(own.x), own.batch_size, own.seed, client, number)
+        picks = rows[probe_sample(own.batch_size, own.probe_samples, own.seed, client, number)]
+        return own, own.x[picks], own.y[picks]
+
+    def loss(state: Named, sampled: tuple[GradientTask, Tensor, Tensor]) -> float:
+        own, x, y = sampled
+        own.model.load_state_dict(state)
+        own.model.eval()
+        with torch.no_grad():
+            return float(own.loss(own.model(x), y))
+
+    app = ClientApp(mods=[SparseMod(Probe(loss, batch) if probe else None, state_folder=state_folder)])
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        own, number = task(context), int(str(message.content.config_records["config"]["server-round"]))
+        own.model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
+        own.model.train()
+        own.model.zero_grad()
+        rows = torch.from_numpy(minibatch(len(own.x), own.batch_size, own.seed, int(client_id(context)), number))
+        value = own.loss(own.model(own.x[rows]), own.y[rows])
+        value.backward()  # type: ignore[no-untyped-call]
+        named = {n: p for n, p in own.model.named_parameters() if p.requires_grad}
+        gradient = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in named.items()}
+        metrics = MetricRecord({"train-loss": float(value.detach()), "num-examples": len(own.x)})
+        return Message(RecordDict({GRADIENT: ArrayRecord(gradient), "metrics": metrics}), reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        own = task(context)
+        own.model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
+        own.model.eval()
+        with torch.no_grad():
+            value = float(own.loss(own.model(own.x), own.y))
+        metrics = MetricRecord({"loss": value, "num-examples": len(own.x)})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+    return app

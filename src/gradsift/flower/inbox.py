@@ -1,0 +1,142 @@
+"""The replies of one exchange, checked one by one: one that cannot be used is refused, and the others go on."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from logging import WARNING
+from typing import NamedTuple
+
+from flwr.app import Message, RecordDict
+from flwr.supercore import log
+
+from gradsift import check_tensors
+from gradsift.errors import GradsiftError
+from gradsift.flower.layout import Named
+from gradsift.flower.metrics import examples
+from gradsift.flower.protocol import BUFFERS, NEVER, RECORD, Order, Report, payload, read, upload_checksum
+from gradsift.flower.rounds import Plan, Rounds, Upload
+from gradsift.flower.server_state import Client
+from gradsift.wire import Limits, decode
+
+
+class Refusal(NamedTuple):
+    """What was not used, and why."""
+
+    number: int  # the round
+    client: int | None
+    node: int
+    reason: str
+
+
+class Inbox:
+    """What the clients answered to ``order``."""
+
+    def __init__(self, rounds: Rounds, plan: Plan, order: Order, client_of: Mapping[int, int], weight_key: str) -> None:
+        self.rounds, self.plan, self.order, self.client_of, self.weight_key = rounds, plan, order, client_of, weight_key
+        self.uploads: dict[int, Upload] = {}
+        self.losses: dict[int, tuple[float, ...]] = {}
+        self.moved: dict[int, Named] = {}
+        self.contents: dict[int, RecordDict] = {}  # of the clients that are not refused
+        self.refused: list[Refusal] = []
+        self.bytes = 0
+        self.resets = 0  # clients that had to give up their residual
+        self._answered: set[int] = set()
+
+    def take(self, reply: Message, *, train: bool) -> None:
+        """Use a reply, or refuse it."""
+        node = reply.metadata.src_node_id
+        client = self.client_of.get(node)
+        try:
+            if reply.has_error():
+                raise GradsiftError(f"it failed: {reply.error.reason}")
+            self.bytes += payload(reply.content)
+            if client is None:
+                raise GradsiftError("it has not said who it is")
+            self._take(client, reply.content, train)
+        except GradsiftError as problem:
+            self._refuse(client, node, str(problem))
+
+    def close(self) -> None:
+        """Refuse the uploads whose size is not that of most: a client that follows its order sends as many as all."""
+        if not self.uploads:
+            return
+        sizes = Counter(upload.sent.size for upload in self.uploads.values())
+        usual = max(sizes, key=lambda size: (sizes[size], size))
+        nodes = {client: node for node, client in self.client_of.items()}
+        for client in [client for client, upload in self.uploads.items() if upload.sent.size != usual]:
+            size = self.uploads.pop(client).sent.size
+            self.contents.pop(client)
+            self.moved.pop(client, None)
+            self._refuse(client, nodes[client], f"its upload has {size} elements, those of the others {usual}")
+
+    def _refuse(self, client: int | None, node: int, reason: str) -> None:
+        self.refused.append(Refusal(self.plan.rnd.number, client, node, reason))
+        who = "" if client is None else f"client {client}, "
+        log(WARNING, "gradsift: round %d: refused %snode %d: %s", self.plan.rnd.number, who, node, reason)
+
+    def _take(self, client: int, content: RecordDict, train: bool) -> None:
+        order, known = self.order, self.rounds.state.clients[client]
+        report = read(Report, content.get(RECORD))
+        if report.client != str(client):
+            raise GradsiftError(f"it answers as client {report.client!r}")
+        if (report.session, report.number) != (order.session, order.number):
+            raise GradsiftError(f"stale: it answers round {report.number} of session {report.session!r}")
+        if client in self._answered:
+            raise GradsiftError("repeated: it has answered already")
+        self._answered.add(client)
+        if report.behind:
+            known.version = report.version if 0 <= report.version < order.version else NEVER
+            known.settle = None if known.settle is None else known.settle._replace(done=False)
+            raise GradsiftError("it is behind, and will be sent what it missed")
+        if (report.version, report.checksum) != (order.version, order.checksum):
+            known.version = NEVER
+            raise GradsiftError(f"it holds version {report.version}, checksum {report.checksum:08x}, not ours")
+        self._acknowledge(known, report)
+        if report.reset:
+            self.resets += 1
+            log(WARNING, "gradsift: round %d: client %d gave up its residual", self.plan.rnd.number, client)
+        if any(not math.isfinite(loss) for loss in report.losses):
+            raise GradsiftError(f"its losses are {report.losses}")
+        if train:
+            upload = self._upload(report, content)
+            self.moved |= self._buffers(client, content)
+            self.uploads[client] = upload
+        self.losses[client] = report.losses
+        self.contents[client] = content
+
+    @staticmethod
+    def _acknowledge(known: Client, report: Report) -> None:
+        known.version, known.can_probe = report.version, report.can_probe
+        if known.settle is not None and report.settled != known.settle.checksum:
+            raise GradsiftError(f"it did not settle its upload of round {known.settle.number}")
+        known.settle = None if known.settle is None else known.settle._replace(done=True)
+
+    def _upload(self, report: Report, content: RecordDict) -> Upload:
+        state, order = self.rounds.state, self.order
+        dim, sparsifier = len(state.weights), self.rounds.sparsifier
+        most = dim if sparsifier.dense else order.k
+        if len(report.upload) > 16 * most + dim // 8 + 1024:
+            raise GradsiftError(f"oversized: an upload of {len(report.upload)} bytes for {most} elements")
+        kind = order.values or str(state.weights.dtype).removeprefix("torch.")
+        sent = decode(report.upload, Limits(dim, most, dim=dim, types=(kind,)))
+        self.rounds.check_upload(self.plan, sent)
+        checksum = upload_checksum(report.session, report.number, report.upload)
+        return Upload(sent, examples(content, self.weight_key), checksum)
+
+    def _buffers(self, client: int, content: RecordDict) -> dict[int, Named]:
+        if BUFFERS not in content.array_records:
+            return {}
+        if self.order.buffers == "refuse":
+            raise GradsiftError("it sent buffers, which are refused")
+        rest = self.rounds.state.rest
+        try:
+            given = dict(content.array_records[BUFFERS].to_torch_state_dict())
+        except Exception as problem:  # whatever numpy makes of bytes that are not an array
+            raise GradsiftError(f"its buffers cannot be read: {problem}") from problem
+        for name, value in given.items():
+            like = rest.get(name)
+            if like is None or like.shape != value.shape or like.dtype != value.dtype:
+                raise GradsiftError(f"buffer {name!r} is {value.dtype} {list(value.shape)}, not as in the model")
+            if value.is_floating_point():
+                check_tensors.finite(f"buffer {name!r}", value)
+        return {client: given}

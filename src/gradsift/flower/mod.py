@@ -1,0 +1,221 @@
+"""The client's side: a Flower mod around an ordinary train function.
+
+An order brings the client's weights up to date, says which elements of its last upload were kept, and asks it to train.
+The train function gets whole weights and returns whole weights; the mod takes the difference as the gradient, adds it
+to the residual and uploads the part that the sparsifier chooses.
+"""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from logging import INFO, WARNING
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app.message.message import make_message
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.supercore import log
+from torch import Tensor
+
+from gradsift import check_tensors
+from gradsift.errors import GradsiftError
+from gradsift.flower.client_state import ClientState, Store
+from gradsift.flower.layout import Named
+from gradsift.flower.protocol import BUFFERS, FULL, GRADIENT, NEVER, RECORD, Order, Report, checksum, read, write
+from gradsift.flower.sync import Behind, ordered_sparsifier, replaced, sync
+from gradsift.round import Round
+from gradsift.wire import Limits, decode, encode
+
+
+class Probe(NamedTuple):
+    """What adaptive k needs of a client: a loss, and the samples of a round to take it on."""
+
+    loss: Callable[[Named, Any], float]  # (state_dict, batch) -> the mean loss over the batch, without training
+    batch: Callable[[Context, int], Any]  # (context, round) -> a batch of that round
+
+
+class SparseMod:
+    """``ClientApp(mods=[SparseMod()])``: uploads what a sparsifier chooses of what the train function changed.
+
+    With ``probe`` the client reports the losses that adaptive k is learned from. ``state_folder`` keeps its state in a
+    file there that outlives the run, and a node's own "state-folder" takes its place; without one, the state is kept in
+    Flower's context while it fits.
+    """
+
+    def __init__(
+        self,
+        probe: Probe | None = None,
+        *,
+        state_folder: str | Path | None = None,
+        arrayrecord_key: str = "arrays",
+        configrecord_key: str = "config",
+    ) -> None:
+        self.probe = probe
+        self.folder = state_folder
+        self.arrays_key, self.config_key = arrayrecord_key, configrecord_key
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Follow an order; a message that is none goes through as it is."""
+        if RECORD not in message.content:
+            return call_next(message, context)
+        order = read(Order, message.content[RECORD])
+        client = client_id(context)
+        folder = context.node_config.get("state-folder", self.folder)
+        store = Store(context, order.experiment, client, None if folder is None else Path(str(folder)))
+        state = store.load()
+        if order.act == "hello":
+            if self.probe is None:
+                log(INFO, "gradsift: client %s was given no probe: it takes no part in choosing k", client)
+            return _reply(message, self._report(order, client, state))
+        if order.act == "train" and state is not None and _answered(state, order):
+            return _again(message, state)
+        try:
+            now, before, reset = sync(state, order, _arrays(message, FULL), _arrays(message, BUFFERS) or {})
+        except Behind as problem:
+            log(WARNING, "gradsift: round %s: client %s: %s", order.number, client, problem)
+            report = self._report(order, client, None)
+            return _reply(message, replace(report, behind=True, version=problem.version))
+        if reset:
+            log(WARNING, "gradsift: round %s: client %s gave up its residual: %s", order.number, client, reset)
+        report = replace(
+            self._report(order, client, now), losses=self._losses(order, now, before, context), reset=bool(reset)
+        )
+        if order.act == "train":
+            now, report, metrics = self._train(message, context, call_next, order, now, report)
+            store.save(now)
+            return _reply(message, report, metrics, now.moved)
+        store.save(now)
+        if order.act == "probe":
+            return _reply(message, report)
+        answer = call_next(self._ordinary(message, now.layout.unflatten(now.weights) | now.rest), context)
+        return answer if answer.has_error() else _reply(message, report, dict(answer.content.metric_records))
+
+    def _train(
+        self,
+        message: Message,
+        context: Context,
+        call_next: ClientAppCallable,
+        order: Order,
+        state: ClientState,
+        report: Report,
+    ) -> tuple[ClientState, Report, dict[str, MetricRecord]]:
+        """(A) and step 1 of Fig. 3: train, accumulate, choose."""
+        sparsifier, layout = ordered_sparsifier(order), state.layout
+        rnd = Round(order.number, order.k, order.seed, order.offset)
+        rnd.validate(layout.dim)
+        point = sparsifier.point(state.weights, state.residual, order.lr)
+        answer = call_next(self._ordinary(message, layout.unflatten(point) | state.rest), context)
+        if answer.has_error():
+            raise GradsiftError(f"the train function failed: {answer.error.reason}")
+        moved: Named = {}
+        gradients = _arrays(answer, GRADIENT)
+        if gradients is not None:
+            gradient = layout.flatten(gradients, "the gradient")
+        else:
+            returned = _arrays(answer, self.arrays_key)
+            if returned is None:
+                raise GradsiftError(f"the train function returned neither {self.arrays_key!r} nor {GRADIENT!r}")
+            if order.lr != 1 and sparsifier.period(layout.dim, order.k) > 1:
+                raise GradsiftError(f"{sparsifier.name!r} of new weights needs a server rate of 1, got {order.lr}")
+            # Against what the function was given: parameters of half precision were rounded on the way.
+            received = layout.flatten(layout.unflatten(point))
+            gradient = received - layout.flatten(returned, "the returned weights")
+            moved = _moved(state.rest, layout.rest(returned), order.buffers)
+        check_tensors.finite("the gradient", gradient)
+        residual = state.residual + gradient
+        check_tensors.finite("the residual", residual)
+        upload = encode(sparsifier.choose(residual, rnd), values=order.values or None)
+        report = replace(report, upload=upload)
+        metrics = dict(answer.content.metric_records)
+        again = asdict(replace(report, upload=b"")) | {
+            "upload": None,
+            "metrics": {n: dict(m) for n, m in metrics.items()},
+        }
+        after = replace(
+            state,
+            residual=residual,
+            uploaded=order.number,
+            upload=upload,
+            session=order.session,
+            report=json.dumps(again),
+            moved=moved,
+        )
+        return after, report, metrics
+
+    def _losses(self, order: Order, state: ClientState, before: Tensor | None, context: Context) -> tuple[float, ...]:
+        """(C): before the round, after it, and as it would have been at k', on one batch; none if it cannot say."""
+        if not order.losses or self.probe is None or before is None:
+            return ()
+        points = [before, state.weights]
+        if order.probe:
+            points.append(replaced(state.weights, decode(order.probe, Limits.of(state.layout.dim))))
+        batch = self.probe.batch(context, order.number)
+        losses = [float(self.probe.loss(state.layout.unflatten(point) | state.rest, batch)) for point in points]
+        if not all(math.isfinite(loss) for loss in losses):
+            log(WARNING, "gradsift: round %s: the losses of the probe are %s", order.number, losses)
+            return ()
+        return tuple(losses)
+
+    def _report(self, order: Order, client: str, state: ClientState | None) -> Report:
+        return Report(
+            client=client,
+            session=order.session,
+            number=order.number,
+            version=NEVER if state is None else state.version,
+            checksum=0 if state is None else checksum(state.weights),
+            settled=NEVER if state is None else state.settled,
+            can_probe=self.probe is not None,
+        )
+
+    def _ordinary(self, message: Message, arrays: Named) -> Message:
+        """The message as a dense strategy would have sent it."""
+        content = RecordDict({self.arrays_key: ArrayRecord(arrays)})
+        content[self.config_key] = message.content.config_records.get(self.config_key, ConfigRecord())
+        return make_message(message.metadata, content)
+
+
+def client_id(context: Context) -> str:
+    """The client's number: the partition-id of its node, or the node's own id where it has none."""
+    return str(context.node_config.get("partition-id", context.node_id))
+
+
+def _moved(rest: Named, returned: Named, policy: str) -> Named:
+    """The entries that training changed, which are no trainable parameters."""
+    moved = {n: v for n, v in returned.items() if n not in rest or not torch.equal(v, rest[n])}
+    if moved and policy == "refuse":
+        raise GradsiftError(
+            f"{', '.join(sorted(moved))} changed in training, and are not trainable parameters of the server's model;"
+            " SparseStrategy(buffers='average') averages them"
+        )
+    return moved
+
+
+def _arrays(message: Message, key: str) -> Named | None:
+    record = message.content.array_records.get(key)
+    return None if record is None else dict(record.to_torch_state_dict())
+
+
+def _reply(
+    message: Message, report: Report, metrics: dict[str, MetricRecord] | None = None, moved: Named | None = None
+) -> Message:
+    content = RecordDict({RECORD: write(report)})
+    for name, record in (metrics or {}).items():
+        content[name] = record
+    if moved:
+        content[BUFFERS] = ArrayRecord(moved)
+    return Message(content, reply_to=message)
+
+
+def _answered(state: ClientState, order: Order) -> bool:
+    return bool(state.report) and (state.session, state.uploaded) == (order.session, order.number)
+
+
+def _again(message: Message, state: ClientState) -> Message:
+    """The answer to an order that was followed already."""
+    parts = json.loads(state.report)
+    metrics = {name: MetricRecord(values) for name, values in parts.pop("metrics").items()}
+    report = Report(**{**parts, "upload": state.upload, "losses": tuple(parts["losses"])})
+    return _reply(message, report, metrics, state.moved)

@@ -1,0 +1,60 @@
+"""What the server carries from round to round, and what it knows of the clients.
+
+Version m of the weights has m rounds in it. ``changed`` says for each weight which version changed it last, so what a
+client at any version has missed is found without a history.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from gradsift.control import Observation
+from gradsift.flower.layout import Named
+from gradsift.flower.protocol import NEVER
+from gradsift.sparse import Sparse
+
+
+class Settle(NamedTuple):
+    """Which elements of a client's last merged upload were kept.
+
+    It is said until the client has settled, and remembered longer: a client that falls back to an older state asks.
+    """
+
+    number: int
+    checksum: int
+    kept: Tensor  # a mask over the upload, ascending by index
+    done: bool = False  # the client has said that it has settled
+
+
+@dataclass
+class Client:
+    """What the server knows of one client."""
+
+    version: int = NEVER  # of the weights that it has said to hold
+    settle: Settle | None = None
+    can_probe: bool = False
+
+
+class Pending(NamedTuple):
+    """A round whose losses are not in yet: what the controller will be told, and how to make the weights to try."""
+
+    seen: Observation
+    before: Sparse  # the weights that the round changed, as they were
+    probe: Sparse | None  # the weights that differ had it been run at k', as they would be
+
+
+@dataclass
+class State:
+    """Everything that the server carries from round to round."""
+
+    weights: Tensor  # [D]
+    rest: Named  # frozen parameters and buffers
+    changed: Tensor  # [D] int32
+    control: Any
+    number: int = 0  # rounds done: the version
+    offset: int = 0
+    spent: float = 0.0
+    pending: Pending | None = None
+    clients: dict[int, Client] = field(default_factory=dict)
+    moving: set[str] = field(default_factory=set)  # entries of ``rest`` that have changed

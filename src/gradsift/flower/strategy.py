@@ -1,0 +1,282 @@
+"""The server's side: a Flower strategy that trains by sparse rounds.
+
+``Strategy.start`` trains, then evaluates, once a round. In the one-exchange form a train message applies round m and
+asks for round m + 1, and the losses of round m come with the answer. In the two-exchange form, the paper's Fig. 3, the
+evaluate message applies round m and asks for its losses.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from logging import INFO
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+from flwr.supercore import log
+from torch import nn
+
+from gradsift.control import Controller
+from gradsift.cost import CostModel
+from gradsift.draws import rng
+from gradsift.errors import GradsiftError, RunError
+from gradsift.flower import checkpoint
+from gradsift.flower.inbox import Inbox, Refusal
+from gradsift.flower.metrics import averaged
+from gradsift.flower.options import Options
+from gradsift.flower.orders import Orders
+from gradsift.flower.protocol import Order, payload
+from gradsift.flower.roster import Roster, enter
+from gradsift.flower.rounds import Plan, Record, Rounds
+from gradsift.simulation.sampling import participants
+from gradsift.simulation.schedule import Schedule
+from gradsift.sparsify import Sparsifier
+
+EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
+
+
+class SparseStrategy(Strategy):
+    """In the place of Flower's FedAvg, with ``SparseMod`` on the clients.
+
+    ``model`` says which entries of its state_dict are trainable parameters. ``k`` is how many elements each client
+    sends where k is fixed (default: 1 % of them): where no client has a probe, or ``controller`` is "fixed". Otherwise
+    ``controller`` learns k to lower ``cost`` (default: the paper's normalised time, comm_time 10). ``lr`` is the
+    server's rate. ``values`` is the type uploads travel as ("float16", "int8", ...; default: their own, exact).
+    ``checkpoint`` is a file that is written after every round, and continued from if it is there. The other arguments
+    are Flower's.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        sparsifier: str | Sparsifier = "fab-top-k",
+        controller: str | Controller[Any] | None = None,
+        cost: CostModel | None = None,
+        k: float | None = None,
+        lr: float | Schedule = 1.0,
+        seed: int = 0,
+        exchanges: int = 1,
+        values: str | None = None,
+        buffers: str = "refuse",
+        checkpoint: str | Path | None = None,
+        fraction_train: float = 1.0,
+        fraction_evaluate: float = 1.0,
+        min_train_nodes: int = 2,
+        min_evaluate_nodes: int = 2,
+        min_available_nodes: int = 2,
+        weighted_by_key: str = "num-examples",
+        configrecord_key: str = "config",
+    ) -> None:
+        self.options = Options.of(
+            model,
+            sparsifier,
+            controller,
+            cost,
+            k,
+            lr,
+            seed,
+            exchanges,
+            values,
+            buffers,
+            fraction_train,
+            fraction_evaluate,
+        )
+        self.file = None if checkpoint is None else Path(checkpoint)
+        self.fraction_train, self.fraction_evaluate = fraction_train, fraction_evaluate
+        self.min_train_nodes, self.min_evaluate_nodes = min_train_nodes, min_evaluate_nodes
+        self.min_available_nodes = min_available_nodes
+        self.weighted_by_key, self.config_key = weighted_by_key, configrecord_key
+        self.records: list[Record] = []  # one a round
+        self.refused: list[Refusal] = []
+        self._roster = Roster()
+        self._experiment, self._session = token_hex(8), token_hex(8)
+        self._timeout = 3600.0
+        self._rounds: Rounds | None = None
+        self._plan: Plan | None = None
+        self._sent = self._order("hello")
+        self._down = 0
+        self._merged: list[int] = []
+
+    @property
+    def rounds(self) -> Rounds:
+        """The state of the run, from the first round on."""
+        if self._rounds is None:
+            raise GradsiftError("the strategy has not begun its first round")
+        return self._rounds
+
+    def summary(self) -> None:
+        """Say what is about to run; how k is chosen is said once the clients have answered."""
+        options = self.options
+        log(INFO, "\t├── gradsift: %s of %d weights", options.sparsifier.name, options.layout.dim)
+        log(INFO, "\t├── fractions: train %s, evaluate %s", self.fraction_train, self.fraction_evaluate)
+        log(INFO, "\t└── exchanges a round, apart from evaluation: %d", options.exchanges)
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: EvaluateFn | None = None,
+    ) -> Result:
+        """As every strategy; the rounds of a checkpoint count among ``num_rounds``."""
+        self._timeout = timeout
+        done = 0
+        if self.file is not None and self.file.exists():
+            self._open(initial_arrays, grid)
+            done, initial_arrays = self.rounds.state.number, self._arrays()
+            log(INFO, "gradsift: continuing after round %d from %s", done, self.file)
+
+        def shifted(number: int, arrays: ArrayRecord) -> MetricRecord | None:
+            return None if evaluate_fn is None else evaluate_fn(number + done, arrays)
+
+        left = max(0, num_rounds - done)
+        result = super().start(
+            grid, initial_arrays, left, timeout, train_config, evaluate_config, evaluate_fn and shifted
+        )
+        if not left:
+            result.arrays = initial_arrays
+        return result
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Orders to train, for the clients of the next round."""
+        del server_round
+        if self.fraction_train == 0:
+            self._plan = None
+            return []
+        nodes = self._open(arrays, grid)
+        self._plan = plan = self.rounds.plan()
+        count = _count(nodes, self.fraction_train, self.min_train_nodes)
+        chosen = [sorted(nodes)[i] for i in participants(len(nodes), count, self.options.seed, plan.first)]
+        log(INFO, "gradsift: round %d, k = %d, %d of %d clients", plan.rnd.number, plan.rnd.k, count, len(nodes))
+        probing = chosen if self.options.exchanges == 1 else []
+        return self._messages(nodes, dict.fromkeys(chosen, "train"), probing, MessageType.TRAIN, config)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Merge the uploads that can be merged; the others are refused, each with its reason."""
+        del server_round
+        if self._plan is None:
+            return None, None
+        inbox = self._inbox(replies, train=True)
+        if self.options.exchanges == 1:
+            self.rounds.observe([inbox.losses[client] for client in sorted(inbox.losses)])
+        record = self.rounds.merge(self._plan, inbox.uploads)
+        self.rounds.average(inbox.moved, inbox.uploads)
+        self._merged = sorted(inbox.uploads)
+        record |= {"refused": len(inbox.refused), "resets": inbox.resets}
+        record |= {"up-bytes": inbox.bytes, "down-bytes": self._down}
+        self.records.append(record)
+        self._save()
+        metrics = averaged(inbox.contents.values(), self.weighted_by_key) | {
+            f"gradsift-{name}": value for name, value in record.items()
+        }
+        return self._arrays(), MetricRecord(metrics)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Orders to evaluate, and in the two-exchange form to take the losses of the round."""
+        del server_round
+        self._down = 0
+        learning = self.options.exchanges == 2 and self._rounds is not None and self._rounds.controller.learns
+        probing = self._merged if learning else []
+        if not (probing or self.fraction_evaluate):
+            return []
+        nodes = self._open(arrays, grid)
+        self._plan = self._plan or self.rounds.plan()
+        acts = {client: "probe" for client in probing if client in nodes}
+        if self.fraction_evaluate:
+            count = _count(nodes, self.fraction_evaluate, self.min_evaluate_nodes)
+            draw = rng(self.options.seed, "evaluators", number=self._plan.rnd.number)
+            acts |= {sorted(nodes)[i]: "evaluate" for i in draw.choice(len(nodes), count, replace=False)}
+        return self._messages(nodes, acts, probing, MessageType.EVALUATE, config)
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """The clients' metrics; and in the two-exchange form what the controller learns."""
+        del server_round
+        if self._plan is None:
+            return None
+        inbox = self._inbox(replies, train=False)
+        if self.options.exchanges == 2:
+            self.rounds.observe([inbox.losses[client] for client in sorted(inbox.losses)])
+            self._save()
+        if self.records:
+            self.records[-1]["down-bytes"] += self._down
+            self.records[-1]["up-bytes"] += inbox.bytes
+        metrics = averaged(inbox.contents.values(), self.weighted_by_key)
+        return MetricRecord(metrics) if metrics else None
+
+    def _open(self, arrays: ArrayRecord, grid: Grid) -> Mapping[int, int]:
+        """Begin, if that has not been done; the connected clients and their nodes."""
+        options, restored = self.options, None
+        if self._rounds is None and self.file is not None and self.file.exists():
+            restored = checkpoint.load(self.file, options.layout, options.sparsifier, options.controllers)
+            self._experiment = restored[1]
+        least = max(self.min_available_nodes, self.min_train_nodes)
+        nodes, reports = self._roster.call(grid, least, self._order("hello"), self._timeout)
+        if not nodes:
+            raise RunError("no client has said who it is: are they ClientApps with SparseMod?")
+        if self._rounds is None:
+            if restored is None:
+                self._rounds = options.rounds(arrays, any(report.can_probe for report in reports))
+            else:
+                self._rounds = options.rounds(arrays, False, restored[2])
+                self._rounds.state = restored[0]
+        enter(self.rounds.state, reports)
+        return nodes
+
+    def _order(self, act: str) -> Order:
+        number = 0 if self._plan is None else self._plan.rnd.number
+        return Order(act, self._experiment, self._session, number, buffers=self.options.buffers)
+
+    def _messages(
+        self,
+        nodes: Mapping[int, int],
+        acts: Mapping[int, str],
+        probing: Sequence[int],
+        kind: str,
+        config: ConfigRecord,
+    ) -> list[Message]:
+        """One message for each client in ``acts``; those in ``probing`` take their losses too."""
+        assert self._plan is not None
+        config["server-round"] = self._plan.rnd.number  # Flower's own count starts again when a run is continued
+        orders = Orders(self.rounds, self.options.layout, self._order("train"), self._plan, self.options.values)
+        self._sent = orders.order
+        contents = {client: orders.content(client, acts[client], client in probing) for client in sorted(acts)}
+        self._down = sum(payload(content) for content in contents.values())
+        for content in contents.values():
+            content[self.config_key] = config
+        return [Message(content, nodes[client], kind) for client, content in contents.items()]
+
+    def _inbox(self, replies: Iterable[Message], *, train: bool) -> Inbox:
+        assert self._plan is not None
+        inbox = Inbox(self.rounds, self._plan, self._sent, self._roster.client_of, self.weighted_by_key)
+        for reply in replies:
+            inbox.take(reply, train=train)
+        inbox.close()
+        self.refused += inbox.refused
+        return inbox
+
+    def _arrays(self) -> ArrayRecord:
+        state = self.rounds.state
+        return ArrayRecord(self.options.layout.unflatten(state.weights) | state.rest)
+
+    def _save(self) -> None:
+        if self.file is not None:
+            rounds, options = self.rounds, self.options
+            checkpoint.save(
+                self.file, rounds.state, self._experiment, options.layout, rounds.sparsifier, rounds.controller
+            )
+
+
+def _count(nodes: Mapping[int, int], fraction: float, least: int) -> int:
+    """As many as Flower's own strategies take."""
+    return min(len(nodes), max(int(len(nodes) * fraction), least))

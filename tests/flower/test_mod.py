@@ -1,0 +1,263 @@
+"""The mod around ordinary train functions: what they are given, what is made of what they return, what is kept."""
+
+import copy
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import message_size_mod
+from torch import Tensor, nn
+
+from gradsift.flower import SparseMod, SparseStrategy
+from gradsift.flower.client_state import Store
+from gradsift.flower.protocol import RECORD
+from gradsift.wire import Limits, decode
+from tests.flower.grid import LocalGrid
+
+Change = Callable[[dict[str, Tensor], Context], dict[str, Tensor]]
+CLIENTS = 3
+
+
+def ordinary(change: Change, *more: Any) -> Callable[[], ClientApp]:
+    """A ClientApp that knows nothing of gradsift but its mod."""
+
+    def make() -> ClientApp:
+        app = ClientApp(mods=[*more, SparseMod()])
+
+        @app.train()
+        def train(message: Message, context: Context) -> Message:
+            given = dict(message.content.array_records["arrays"].to_torch_state_dict())
+            returned = change(given, context)
+            metrics = MetricRecord({"num-examples": 1, "seen": int(str(message.content.config_records["config"]["x"]))})
+            return Message(RecordDict({"arrays": ArrayRecord(returned), "metrics": metrics}), reply_to=message)
+
+        return app
+
+    return make
+
+
+def round_of(
+    strategy: SparseStrategy, grid: LocalGrid, model: nn.Module, number: int = 1
+) -> tuple[ArrayRecord | None, MetricRecord | None]:
+    messages = strategy.configure_train(number, ArrayRecord(model.state_dict()), ConfigRecord({"x": 5}), grid)
+    return strategy.aggregate_train(number, grid.send_and_receive(messages))
+
+
+def state(strategy: SparseStrategy, grid: LocalGrid, client: int = 0) -> Any:
+    found = Store(grid.context(client), strategy._experiment, str(client), None).load()
+    assert found is not None
+    return found
+
+
+def halved(given: dict[str, Tensor], context: Context) -> dict[str, Tensor]:
+    del context
+    return {name: value / 2 if value.is_floating_point() else value for name, value in given.items()}
+
+
+def test_received_minus_returned_is_the_gradient() -> None:
+    model = nn.Linear(3, 2).double()
+    strategy, grid = SparseStrategy(model, k=2, fraction_evaluate=0), LocalGrid(ordinary(halved), CLIENTS)
+    start = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    _, metrics = round_of(strategy, grid, model)
+    assert metrics is not None
+    assert metrics["seen"] == 5  # the user's own configuration and metrics go through
+    torch.testing.assert_close(state(strategy, grid).residual, start / 2, rtol=0, atol=1e-15)
+    largest = start.abs().topk(2).indices
+    want = start.clone()
+    want[largest] /= 2
+    torch.testing.assert_close(strategy.rounds.state.weights, want, rtol=0, atol=1e-15)
+    round_of(strategy, grid, model, 2)
+    torch.testing.assert_close(state(strategy, grid).weights, want, rtol=0, atol=1e-15)
+    left = start / 2
+    left[largest] = 0
+    torch.testing.assert_close(state(strategy, grid).residual, left + want / 2, rtol=0, atol=1e-15)
+
+
+def test_a_tied_parameter_counts_once_and_a_frozen_one_not_at_all() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one = nn.Linear(3, 3, bias=False)
+            self.other = nn.Linear(3, 3, bias=False)
+            self.other.weight = self.one.weight
+            self.frozen = nn.Linear(3, 1).requires_grad_(False)
+
+    model, given = Tied(), []
+
+    def change(received: dict[str, Tensor], context: Context) -> dict[str, Tensor]:
+        del context
+        given.append(received)
+        return {**received, "one.weight": received["one.weight"] - 1, "other.weight": received["other.weight"] - 1}
+
+    strategy, grid = SparseStrategy(model, k=9, fraction_evaluate=0), LocalGrid(ordinary(change), CLIENTS)
+    new, _ = round_of(strategy, grid, model)
+    assert new is not None
+    after = new.to_torch_state_dict()
+    assert list(given[0]) == list(after)
+    assert set(after) == set(model.state_dict())
+    torch.testing.assert_close(after["one.weight"], model.one.weight.detach() - 1)
+    assert torch.equal(after["other.weight"], after["one.weight"])
+    assert torch.equal(after["frozen.weight"], model.frozen.weight)
+    model.load_state_dict(after)
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(3, 3)
+        self.norm = nn.BatchNorm1d(3)
+        self.register_buffer("constant", torch.arange(3.0))
+
+
+def moving(given: dict[str, Tensor], context: Context) -> dict[str, Tensor]:
+    client = int(context.node_config["partition-id"])
+    return {
+        **given,
+        "norm.running_mean": given["norm.running_mean"] + client,
+        "norm.num_batches_tracked": given["norm.num_batches_tracked"] + client,
+    }
+
+
+def test_buffers_that_move_are_refused_by_name() -> None:
+    model = Normed()
+    strategy, grid = SparseStrategy(model, fraction_evaluate=0), LocalGrid(ordinary(moving), CLIENTS)
+    round_of(strategy, grid, model)
+    assert [refusal.client for refusal in strategy.refused] == [1, 2]  # those of client 0 did not move
+    assert "norm.num_batches_tracked, norm.running_mean changed in training" in strategy.refused[0].reason
+    assert "buffers='average'" in strategy.refused[0].reason
+
+
+def test_buffers_are_averaged_and_sent() -> None:
+    model = Normed()
+    strategy = SparseStrategy(model, buffers="average", fraction_evaluate=0)
+    grid = LocalGrid(ordinary(moving), CLIENTS)
+    for number in (1, 2):
+        new, _ = round_of(strategy, grid, model, number)
+        assert new is not None
+        after = new.to_torch_state_dict()
+        torch.testing.assert_close(after["norm.running_mean"], torch.full((3,), float(number)))
+        assert int(after["norm.num_batches_tracked"]) == 2 * number
+        assert torch.equal(after["constant"], torch.arange(3.0))
+    assert strategy.refused == []
+    round_of(strategy, grid, model, 3)
+    torch.testing.assert_close(state(strategy, grid).rest["norm.running_mean"], torch.full((3,), 2.0))
+
+
+def test_half_precision_is_kept_in_full_between_the_rounds() -> None:
+    model = nn.Linear(4, 1).half()
+
+    def change(given: dict[str, Tensor], context: Context) -> dict[str, Tensor]:
+        del context
+        assert given["weight"].dtype == torch.float16
+        return {"weight": given["weight"] - torch.tensor(0.25).half(), "bias": given["bias"]}
+
+    strategy, grid = SparseStrategy(model, k=1, lr=1e-4, fraction_evaluate=0), LocalGrid(ordinary(change), CLIENTS)
+    before = model.weight.detach().float().reshape(-1)
+    for number in range(1, 9):
+        round_of(strategy, grid, model, number)
+    assert strategy.refused == []
+    moved = before - strategy.rounds.state.weights[:4]
+    # One element a round, of four that grow by a quarter; float16 could not hold one of these steps.
+    assert float(moved.sum()) == pytest.approx(1e-4 * (0.25 + 0.5 + 0.75 + 5 * 1), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda given, _: {**given, "weight": given["weight"] * float("nan")}, "the gradient must be finite, got nan"),
+        (lambda given, _: {"bias": given["bias"]}, "parameter 'weight' is missing"),
+        (lambda given, _: {**given, "weight": given["weight"].T}, r"'weight' has shape \[3, 2\]"),
+    ],
+)
+def test_what_cannot_be_a_gradient_is_refused_and_changes_nothing(change: Change, said: str) -> None:
+    model = nn.Linear(3, 2)
+    strategy, grid = SparseStrategy(model, k=2, fraction_evaluate=0), LocalGrid(ordinary(halved), CLIENTS)
+    round_of(strategy, grid, model)
+    before = copy.deepcopy(grid.context(0).state)
+    grid.make = ordinary(lambda given, at: (halved if at.node_config["partition-id"] else change)(given, at))
+    round_of(strategy, grid, model, 2)
+    (refusal,) = strategy.refused
+    assert refusal.client == 0
+    assert re.search(said, refusal.reason), refusal.reason
+    assert grid.context(0).state == before
+
+
+def test_a_train_function_that_returns_nothing_of_use() -> None:
+    def make() -> ClientApp:
+        app = ClientApp(mods=[SparseMod()])
+
+        @app.train()
+        def train(message: Message, context: Context) -> Message:
+            del context
+            return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=message)
+
+        return app
+
+    model = nn.Linear(3, 2)
+    strategy = SparseStrategy(model, fraction_evaluate=0)
+    round_of(strategy, LocalGrid(make, CLIENTS), model)
+    assert "returned neither 'arrays' nor 'gradient'" in strategy.refused[0].reason
+
+
+def test_a_message_of_another_strategy_goes_through() -> None:
+    grid = LocalGrid(ordinary(halved), 1)
+    content = RecordDict({"arrays": ArrayRecord({"w": torch.ones(2)}), "config": ConfigRecord({"x": 1})})
+    (reply,) = grid.send_and_receive([Message(content, dst_node_id=1000, message_type="train")])
+    np.testing.assert_array_equal(reply.content.array_records["arrays"]["w"].numpy(), [0.5, 0.5])
+
+
+def test_an_order_that_comes_twice_is_done_once() -> None:
+    calls = []
+
+    def change(given: dict[str, Tensor], context: Context) -> dict[str, Tensor]:
+        calls.append(1)
+        return halved(given, context)
+
+    model = nn.Linear(3, 2)
+    strategy, grid = SparseStrategy(model, k=2, fraction_evaluate=0), LocalGrid(ordinary(change), 2)
+    messages = list(strategy.configure_train(1, ArrayRecord(model.state_dict()), ConfigRecord({"x": 5}), grid))
+    first = grid.send_and_receive(messages)
+    again = grid.send_and_receive(messages)
+    assert len(calls) == 2
+    assert [reply.content for reply in first] == [reply.content for reply in again]
+
+
+@pytest.mark.parametrize("values", ["float16", "int8"])
+def test_what_rounding_takes_stays_in_the_residual(values: str) -> None:
+    model = nn.Linear(30, 2).double()
+    strategy = SparseStrategy(model, k=62, values=values, fraction_evaluate=0)
+    grid = LocalGrid(ordinary(halved), 2)
+    round_of(strategy, grid, model)
+    sent = decode(state(strategy, grid).upload, Limits.of(62))
+    whole = state(strategy, grid).residual.clone()
+    grid.make = ordinary(lambda given, _: given)
+    round_of(strategy, grid, model, 2)
+    left = state(strategy, grid).residual
+    torch.testing.assert_close(left, whole - sent.values.double(), rtol=0, atol=1e-12)
+    assert float(left.abs().max()) > 0
+
+
+def test_flowers_own_size_mod_can_count_our_messages() -> None:
+    model = nn.Linear(3, 2)
+    strategy = SparseStrategy(model, k=2, fraction_evaluate=0)
+    grid = LocalGrid(ordinary(halved, message_size_mod), 2)
+    for number in (1, 2, 3):
+        round_of(strategy, grid, model, number)
+    assert strategy.refused == []
+
+
+def test_a_sparse_round_is_small() -> None:
+    model = nn.Linear(1000, 10)
+    strategy, grid = SparseStrategy(model, k=100, fraction_evaluate=0), LocalGrid(ordinary(halved), 2)
+    for number in (1, 2, 3):
+        round_of(strategy, grid, model, number)
+    first, _, last = strategy.records
+    assert first["down-bytes"] > 2 * 40_000  # everything, once
+    assert last["down-bytes"] < 2 * 1500
+    assert last["up-bytes"] < 2 * 1000
+    assert all(RECORD in message.content for message in grid.sent)

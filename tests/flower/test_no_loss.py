@@ -1,0 +1,93 @@
+"""Nothing is delivered twice and nothing is lost that its owner still has, whatever happens to messages and states."""
+
+import copy
+import functools
+from typing import Any
+
+import pytest
+import torch
+from flwr.app import Context, Message
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradsift.flower import SparseStrategy
+from tests.flower.grid import Fault, LocalGrid, no_fault, node_of
+from tests.flower.ledger import Books, app, catch_up, computed, play, state_of, strategy_of
+
+CLIENTS = 4
+WHO = st.integers(0, CLIENTS - 1)
+FAULTS: list[Fault] = ["lost", "reply lost", "twice", "killed"]
+EVENTS = st.one_of(
+    st.tuples(st.sampled_from(FAULTS), WHO),
+    st.tuples(st.sampled_from(["restart", "remember", "roll back"]), WHO),
+    st.tuples(st.just("server restart"), WHO),
+)
+
+
+def assert_balanced(
+    strategy: SparseStrategy, grid: LocalGrid, books: Books, written_off: dict[int, torch.Tensor]
+) -> None:
+    """Every client holds the server's weights; what it computed is delivered, or still in its residual."""
+    catch_up(strategy, grid)
+    for client in range(CLIENTS):
+        state = state_of(strategy, grid, client)
+        assert state is not None
+        assert torch.equal(state.weights, strategy.rounds.state.weights), client
+        delivered = books.total(client) - written_off.get(client, torch.zeros(()))
+        assert torch.equal(delivered + state.residual, computed(grid, client)), client
+
+
+def fault_of(faults: dict[int, Any], node: int, message: Message) -> Fault:
+    del message
+    fault: Fault = faults.get(node, "")
+    return fault
+
+
+@given(
+    rounds=st.lists(st.lists(EVENTS, max_size=3), min_size=2, max_size=10),
+    sparsifier=st.sampled_from(["fab-top-k", "fub-top-k", "periodic-k", "unidirectional-top-k"]),
+    controller=st.sampled_from(["fixed", "sign"]),
+    fraction=st.sampled_from([0.5, 0.75, 1.0]),
+    exchanges=st.sampled_from([1, 2]),
+)
+@settings(max_examples=30)
+def test_the_books_are_balanced(
+    tmp_path_factory: pytest.TempPathFactory,
+    rounds: list[list[tuple[str, int]]],
+    sparsifier: str,
+    controller: str,
+    fraction: float,
+    exchanges: int,
+) -> None:
+    file = tmp_path_factory.mktemp("server") / "checkpoint.npz"
+    how: dict[str, Any] = {"sparsifier": sparsifier, "controller": controller, "checkpoint": file}
+    how |= {"fraction_train": fraction, "exchanges": exchanges}
+    written_off: dict[int, torch.Tensor] = {}
+    remembered: dict[int, Context] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        strategy, grid, books = strategy_of(**how), LocalGrid(app, CLIENTS), Books(patch)
+        for happens in rounds:
+            faults: dict[int, Any] = {}
+            for what, client in happens:
+                if what in FAULTS:
+                    faults[node_of(client)] = what
+                elif what == "restart":  # without its state: what it had not delivered is gone
+                    grid.restart(client)
+                    remembered.pop(client, None)
+                    written_off[client] = books.total(client)
+                elif what == "remember":
+                    remembered[client] = copy.deepcopy(grid.context(client))
+                elif what == "roll back" and client in remembered:
+                    grid.contexts[node_of(client)] = remembered.pop(client)
+                    state = state_of(strategy, grid, client)
+                    if books.last(client) > (0 if state is None else state.uploaded):
+                        # It does not know what was taken from it: it has to give up its residual.
+                        written_off[client] = books.total(client) - computed(grid, client)
+                elif what == "server restart":
+                    strategy = strategy_of(**how)
+            grid.faults = functools.partial(fault_of, faults)
+            play(strategy, grid)
+        grid.faults = no_fault
+        play(strategy, grid)
+        assert_balanced(strategy, grid, books, written_off)
+    assert all(refusal.reason.startswith(("it failed: fault", "it is behind")) for refusal in strategy.refused)

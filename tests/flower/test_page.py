@@ -1,0 +1,65 @@
+"""docs/flower.md is true: its app runs, its table of arguments is complete, the quickstart takes ten lines."""
+
+import inspect
+import re
+from typing import Any
+
+import pytest
+from flwr.app import Context, RecordDict
+from flwr.clientapp import ClientApp
+
+from gradsift.flower import SparseMod, SparseStrategy
+from tests.doc_pages import ROOT, blocks, read, run_blocks
+from tests.flower.grid import LocalGrid
+
+PAGE = "docs/flower.md"
+
+
+@pytest.fixture(scope="module")
+def names() -> dict[str, Any]:
+    return run_blocks(blocks(read(PAGE)), PAGE)[0]
+
+
+def test_the_app_of_the_page_runs(names: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    grid = LocalGrid(lambda: names["app"], 4)
+    names["server"](grid, Context(1, 0, {}, RecordDict(), {}))
+    assert "k, of 650, is fixed by Fixed(k=6): no client was given a probe" in caplog.text
+    assert "refused" not in caplog.text.replace("gradsift-refused", "")
+    assert caplog.text.count("2 of 4 clients") == 3
+
+
+def test_with_the_probe_of_the_page_k_is_learned(names: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    app = ClientApp(mods=[names["adaptive"]])
+    app.train()(names["train"])
+    names["server"](LocalGrid(lambda: app, 4), Context(1, 0, {}, RecordDict(), {}))
+    assert "is chosen by ExtendedSign" in caplog.text
+
+
+@pytest.mark.parametrize("function", [SparseStrategy, SparseMod])
+def test_every_argument_is_on_the_page(function: type) -> None:
+    text = read(PAGE)
+    for argument in inspect.signature(function).parameters:
+        assert f"`{argument}`" in text, argument
+
+
+def test_the_defaults_on_the_page_are_those_of_the_code() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `?([^`|]+)`? \|", read(PAGE), re.MULTILINE)
+    defaults = {name: p.default for name, p in inspect.signature(SparseStrategy).parameters.items()}
+    stated = {name: value.strip() for name, value in rows if name in defaults}
+    said_otherwise = {"model", "controller", "cost", "k"}  # what None stands for
+    assert len(stated) > 8
+    for name, value in stated.items():
+        assert name in said_otherwise or repr(defaults[name]) == value.replace('"', "'"), name
+
+
+def test_the_quickstart_takes_ten_lines() -> None:
+    sources = (ROOT / "examples/flower-quickstart/quickstart").glob("*.py")
+    marked = [line for source in sources for line in source.read_text().splitlines() if line.endswith("# gradsift")]
+    assert 5 <= len(marked) <= 10
+    unmarked = [
+        line
+        for source in (ROOT / "examples/flower-quickstart/quickstart").glob("*_app.py")
+        for line in source.read_text().splitlines()
+        if not line.endswith("# gradsift") and not line.startswith('"""')
+    ]
+    assert not [line for line in unmarked if re.search(r"gradsift|Sparse|[Pp]robe", line)]

@@ -1,0 +1,399 @@
+"""The strategy with hand-made replies: what it asks for, what it refuses and why, and that the others go on."""
+
+import copy
+import logging
+import re
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from torch import nn
+
+from gradsift import GradsiftError
+from gradsift.flower import SparseMod, SparseStrategy
+from gradsift.flower.protocol import BUFFERS, RECORD
+from gradsift.simulation.sampling import participants
+from gradsift.sparse import Sparse
+from gradsift.wire import encode
+from tests.flower.grid import LocalGrid, node_of
+from tests.flower.ledger import Books, app, arrays, catch_up, computed, model, play, state_of, strategy_of
+
+CLIENTS = 3
+
+
+def changed(reply: Message, **fields: Any) -> Message:
+    """The reply with other fields in its report; None leaves one out."""
+    record = ConfigRecord({**reply.content.config_records[RECORD]})
+    for name, value in fields.items():
+        record.pop(name) if value is None else record.__setitem__(name, value)
+    reply.content[RECORD] = record
+    return reply
+
+
+def sparse(indices: list[int], values: list[float], dim: int = 11) -> bytes:
+    return encode(Sparse(torch.tensor(indices), torch.tensor(values, dtype=torch.float64), dim))
+
+
+def forged_nan() -> bytes:
+    """A message whose values are finite when it is encoded, and whose bits then say NaN, with a right checksum."""
+    data = bytearray(encode(Sparse(torch.arange(3), torch.ones(3, dtype=torch.float64), 11)))
+    base = data.index(np.float64(1.0).tobytes())
+    data[base : base + 8] = b"\x01\x00\x00\x00\x00\x00\xf0\x7f"
+    return bytes(data[:-4]) + zlib.crc32(data[:-4]).to_bytes(4, "little")
+
+
+def without_metrics(reply: Message) -> Message:
+    del reply.content["metrics"]
+    return reply
+
+
+def examples(value: Any) -> Callable[[Message], Message]:
+    def change(reply: Message) -> Message:
+        reply.content["metrics"] = MetricRecord({"num-examples": value})
+        return reply
+
+    return change
+
+
+def with_buffers(reply: Message) -> Message:
+    reply.content[BUFFERS] = ArrayRecord({"running": Array(np.zeros(3))})
+    return reply
+
+
+BAD: dict[str, tuple[Callable[[Message], Message], str]] = {
+    "of another round": (lambda reply: changed(reply, number=7), "stale: it answers round 7"),
+    "of another run": (lambda reply: changed(reply, session="old"), "stale: .*'old'"),
+    "of another client": (lambda reply: changed(reply, client="2"), "it answers as client '2'"),
+    "of other weights": (lambda reply: changed(reply, checksum=1), "checksum 00000001, not ours"),
+    "of another version": (lambda reply: changed(reply, version=5), "it holds version 5"),
+    "not bytes": (lambda reply: changed(reply, upload="x"), "upload must be bytes, got 'x'"),
+    "not a message": (lambda reply: changed(reply, upload=b"nonsense"), "not a gradsift message"),
+    "empty": (lambda reply: changed(reply, upload=None), "message"),
+    "cut short": (lambda reply: changed(reply, upload=sparse([1, 2, 3], [1.0, 2, 3])[:-3]), ""),
+    "of another model": (lambda reply: changed(reply, upload=sparse([1, 2, 3], [1.0, 2, 3], 12)), "dimension 12"),
+    "too many": (lambda reply: changed(reply, upload=sparse([1, 2, 3, 4], [1.0, 2, 3, 4])), "4 elements"),
+    "too few": (lambda reply: changed(reply, upload=sparse([1, 2], [1.0, 2])), "2 elements, those of the others 3"),
+    "oversized": (lambda reply: changed(reply, upload=bytes(10_000)), "oversized: an upload of 10000 bytes"),
+    "float32": (
+        lambda reply: changed(reply, upload=encode(Sparse(torch.arange(3), torch.ones(3), 11))),
+        "'float32' is not accepted",
+    ),
+    "not finite": (lambda reply: changed(reply, upload=forged_nan()), "infinite or not a number"),
+    "a bad loss": (lambda reply: changed(reply, losses=[1.0, float("nan"), 1.0]), "its losses are"),
+    "losses that are no numbers": (lambda reply: changed(reply, losses=["a"]), "losses must be a list of numbers"),
+    "another protocol": (lambda reply: changed(reply, protocol=2), "protocol 2 is not 1"),
+    "an unknown field": (lambda reply: changed(reply, surprise=1), "unknown field 'surprise'"),
+    "a missing field": (lambda reply: changed(reply, can_probe=None), "a field is missing: .*can_probe"),
+    "a bool for a number": (lambda reply: changed(reply, version=False), "version must be int"),
+    "an empty value": (lambda reply: changed(reply, client=""), "it answers as client ''"),
+    "no metrics": (without_metrics, "no 'num-examples'"),
+    "no examples": (examples(0), "num-examples is 0"),
+    "infinite examples": (examples(float("inf")), "num-examples is inf"),
+    "a list of examples": (examples([1, 2]), r"num-examples is \[1, 2\]"),
+    "buffers": (with_buffers, "it sent buffers, which are refused"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_reply_is_refused_and_the_others_go_on(
+    what: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change, reason = BAD[what]
+    strategy, grid, books = strategy_of(), LocalGrid(app, CLIENTS), Books(monkeypatch)
+    play(strategy, grid)
+    grid.tamper = lambda reply: [change(reply)] if reply.metadata.src_node_id == node_of(1) else [reply]
+    with caplog.at_level(logging.WARNING, "flwr"):
+        record = play(strategy, grid)
+    (refusal,) = strategy.refused
+    assert (refusal.number, refusal.client, refusal.node) == (2, 1, node_of(1))
+    assert re.search(reason, refusal.reason), refusal.reason
+    assert f"refused client 1, node {node_of(1)}: {refusal.reason}" in caplog.text
+    assert (record["clients"], record["refused"]) == (2, 1)
+    assert books.last(0) == books.last(2) == 2
+    assert books.last(1) == 1
+    grid.tamper = lambda reply: [reply]
+    play(strategy, grid)
+    assert books.last(1) == 3  # it is back, with all that was not taken from it
+    catch_up(strategy, grid)
+    state = state_of(strategy, grid, 1)
+    assert state is not None
+    assert torch.equal(books.total(1) + state.residual, computed(grid, 1))
+
+
+def test_a_repeated_reply_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    strategy, grid, books = strategy_of(), LocalGrid(app, CLIENTS), Books(monkeypatch)
+    grid.tamper = lambda reply: [reply, reply]
+    record = play(strategy, grid)
+    assert record["clients"] == CLIENTS
+    assert [refusal.reason for refusal in strategy.refused] == ["repeated: it has answered already"] * CLIENTS
+    assert [books.last(client) for client in range(CLIENTS)] == [1] * CLIENTS
+
+
+def test_an_old_reply_is_stale() -> None:
+    strategy, grid = strategy_of(), LocalGrid(app, CLIENTS)
+    kept: list[Message] = []
+
+    def tamper(reply: Message) -> Iterable[Message]:
+        kept.append(reply)
+        return [reply]
+
+    grid.tamper = tamper
+    play(strategy, grid)
+    old = [reply for reply in kept if "upload" in reply.content.config_records[RECORD]]
+    grid.tamper = lambda reply: [old[0], reply]
+    record = play(strategy, grid)
+    assert record["clients"] == CLIENTS
+    assert all("stale: it answers round 1" in refusal.reason for refusal in strategy.refused)
+    assert len(strategy.refused) == CLIENTS
+
+
+def test_a_reply_of_a_stranger_is_refused() -> None:
+    strategy, grid = strategy_of(), LocalGrid(app, CLIENTS)
+    play(strategy, grid)
+    del strategy._roster.client_of[node_of(2)]
+    messages = list(strategy.configure_train(2, arrays(), ConfigRecord(), grid))
+    replies = grid.send_and_receive(messages)
+    del strategy._roster.client_of[node_of(2)]
+    strategy.aggregate_train(2, replies)
+    assert [(r.client, r.node, r.reason) for r in strategy.refused] == [(None, node_of(2), "it has not said who it is")]
+
+
+def test_a_round_in_which_nobody_answers_changes_nothing() -> None:
+    strategy, grid = strategy_of(controller="sign"), LocalGrid(app, CLIENTS)
+    play(strategy, grid)
+    before, control = strategy.rounds.state.weights.clone(), strategy.rounds.state.control
+    grid.faults = lambda node, message: "lost"  # noqa: ARG005
+    record = play(strategy, grid)
+    assert (record["round"], record["clients"], record["refused"]) == (2, 0, CLIENTS)
+    assert torch.equal(strategy.rounds.state.weights, before)
+    assert strategy.rounds.state.control == control
+    grid.faults = lambda node, message: ""  # noqa: ARG005
+    assert play(strategy, grid)["clients"] == CLIENTS
+
+
+def test_fraction_train_draws_as_the_simulator_does() -> None:
+    strategy, grid = strategy_of(fraction_train=0.5, seed=9), LocalGrid(app, 6)
+    for number in range(1, 6):
+        play(strategy, grid, number)
+        asked = [node - 1000 for node in grid.asked[-2]]
+        assert asked == participants(6, 3, 9, number).tolist()
+
+
+def test_two_nodes_of_one_number(caplog: pytest.LogCaptureFixture) -> None:
+    strategy, grid = strategy_of(), LocalGrid(app, CLIENTS)
+    grid.contexts[5] = Context(1, 5, {"partition-id": 1}, RecordDict(), {})
+    with caplog.at_level(logging.WARNING, "flwr"):
+        record = play(strategy, grid)
+    assert record["clients"] == CLIENTS
+    assert f"node 5 is turned away: client 1 is node {node_of(1)} already" in caplog.text
+    # When the first is gone, the client may come back as another node; its state went with the first.
+    del grid.contexts[node_of(1)], grid.contexts[5]
+    grid.contexts[6] = Context(1, 6, {"partition-id": 1}, RecordDict(), {})
+    record = play(strategy, grid)
+    assert (record["clients"], record["refused"]) == (CLIENTS, 0)
+    assert strategy._roster.client_of[6] == 1
+
+
+def test_a_node_without_a_number_goes_by_its_id() -> None:
+    strategy, grid = strategy_of(), LocalGrid(app, CLIENTS)
+    grid.contexts[77] = Context(1, 77, {}, RecordDict(), {})
+
+    def plain() -> ClientApp:
+        made = ClientApp(mods=[SparseMod()])
+
+        @made.train()
+        def train(message: Message, context: Context) -> Message:
+            del context
+            content = {"arrays": message.content["arrays"], "metrics": MetricRecord({"num-examples": 1})}
+            return Message(RecordDict(content), reply_to=message)
+
+        return made
+
+    grid.make = plain
+    assert play(strategy, grid)["clients"] == CLIENTS + 1
+    assert 77 in strategy.rounds.state.clients
+
+
+@pytest.mark.parametrize("probe", [True, False])
+def test_the_start_up_line_says_how_k_is_chosen(probe: bool, caplog: pytest.LogCaptureFixture) -> None:
+    strategy = SparseStrategy(model(), fraction_evaluate=0, lr=0.5)
+    with caplog.at_level(logging.INFO, "flwr"):
+        play(strategy, LocalGrid(lambda: app(probe=probe), CLIENTS))
+    assert ("is chosen by ExtendedSign" in caplog.text) == probe
+    assert ("is fixed by Fixed(k=1): no client was given a probe" in caplog.text) == (not probe)
+    assert ("client 0 was given no probe" in caplog.text) == (not probe)
+
+
+def test_evaluation_brings_its_clients_up_to_date() -> None:
+    strategy, grid = strategy_of(fraction_evaluate=1.0, fraction_train=0.5, min_train_nodes=1), LocalGrid(app, 4)
+    for number in range(1, 4):
+        config = ConfigRecord()
+        messages = strategy.configure_train(number, arrays(), config, grid)
+        new, metrics = strategy.aggregate_train(number, grid.send_and_receive(messages))
+        assert new is not None
+        assert metrics is not None
+        assert metrics["gradsift-round"] == number
+        evaluated = strategy.aggregate_evaluate(
+            number, grid.send_and_receive(strategy.configure_evaluate(number, new, config, grid))
+        )
+        assert evaluated is None or "num-examples" not in evaluated
+        for client in range(4):
+            state = state_of(strategy, grid, client)
+            assert state is not None
+            assert torch.equal(state.weights, strategy.rounds.state.weights)
+            assert state.version == number
+
+
+def test_odd_metrics_of_one_client_spoil_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    strategy, grid = strategy_of(fraction_evaluate=1.0), LocalGrid(app, 4)
+    odd: list[Any] = [[1.0, 2.0, 3.0], [1.0, 2.0], 5.0]
+
+    def tamper(reply: Message) -> Iterable[Message]:
+        client = reply.metadata.src_node_id - node_of(0)
+        if "metrics" in reply.content:
+            value = odd[0] if client < 2 else odd[client - 1]
+            weight: Any = 0 if reply.metadata.message_type == "evaluate" and client == 3 else client + 1
+            reply.content["metrics"] = MetricRecord({"num-examples": weight, "curve": value})
+        return [reply]
+
+    grid.tamper = tamper
+    with caplog.at_level(logging.WARNING, "flwr"):
+        messages = strategy.configure_train(1, arrays(), ConfigRecord(), grid)
+        new, trained = strategy.aggregate_train(1, grid.send_and_receive(messages))
+    assert new is not None
+    assert trained is not None
+    assert trained["curve"] == odd[0]
+    assert trained["gradsift-clients"] == 4
+    assert "the metrics of 2 of 4 clients are unlike the others'" in caplog.text
+    messages = strategy.configure_evaluate(1, new, ConfigRecord(), grid)
+    evaluated = strategy.aggregate_evaluate(1, grid.send_and_receive(messages))
+    assert evaluated is not None
+    assert dict(evaluated) == {"curve": odd[0]}
+
+
+def test_a_whole_run_by_start(tmp_path: Path) -> None:
+    """Rounds, a checkpoint, and a new run that goes on where the last one stopped."""
+    grid, seen = LocalGrid(app, CLIENTS), []
+
+    def evaluate(number: int, record: ArrayRecord) -> MetricRecord:
+        seen.append(number)
+        return MetricRecord({"norm": float(record.to_torch_state_dict()["weight"].norm())})
+
+    whole = strategy_of(fraction_evaluate=0.5).start(LocalGrid(app, CLIENTS), arrays(), num_rounds=5)
+    file = tmp_path / "server.npz"
+    first = strategy_of(checkpoint=file, fraction_evaluate=0.5)
+    first.start(grid, arrays(), num_rounds=2, evaluate_fn=evaluate)
+    second = strategy_of(checkpoint=file, fraction_evaluate=0.5)
+    result = second.start(grid, arrays(), num_rounds=5, evaluate_fn=evaluate)
+    assert seen == [0, 1, 2, 2, 3, 4, 5]
+    assert [record["round"] for record in second.records] == [3, 4, 5]
+    for name, value in whole.arrays.to_torch_state_dict().items():
+        assert torch.equal(result.arrays.to_torch_state_dict()[name], value)
+    # The clients kept their state: nobody was sent everything again.
+    assert all(int(str(m.content.config_records[RECORD].get("base", -1))) >= 0 for m in grid.sent[-CLIENTS:])
+    again = strategy_of(checkpoint=file).start(grid, arrays(), num_rounds=5)  # nothing left to do
+    assert torch.equal(again.arrays.to_torch_state_dict()["bias"], result.arrays.to_torch_state_dict()["bias"])
+
+
+def test_a_client_with_an_older_state_gives_up_its_residual(caplog: pytest.LogCaptureFixture) -> None:
+    strategy, grid = strategy_of(), LocalGrid(app, CLIENTS)
+    play(strategy, grid)
+    old = copy.deepcopy(grid.context(1))
+    play(strategy, grid)
+    play(strategy, grid)
+    grid.contexts[node_of(1)] = old  # from before rounds 2 and 3, which took from it
+    with caplog.at_level(logging.WARNING, "flwr"):
+        records = [play(strategy, grid) for _ in range(2)]  # it is found behind, then sent everything
+    assert [(record["refused"], record["resets"]) for record in records] == [(1, 0), (0, 1)]
+    assert "client 1 gave up its residual" in caplog.text
+    assert "it does not know its upload of round 3" in caplog.text
+
+
+def test_without_training_there_is_only_evaluation() -> None:
+    strategy, grid = strategy_of(fraction_train=0, fraction_evaluate=1.0), LocalGrid(app, CLIENTS)
+    strategy.start(grid, arrays(), num_rounds=2)
+    assert strategy.records == []
+    assert strategy.rounds.state.number == 0
+    assert [len(nodes) for nodes in grid.asked] == [0, CLIENTS, CLIENTS, 0, CLIENTS]  # the second: who are you
+
+
+def test_a_server_that_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older checkpoint: what the lost rounds took is lost, but nothing is taken twice, and no client diverges."""
+    file, grid, books = tmp_path / "server.npz", LocalGrid(app, CLIENTS), Books(monkeypatch)
+    strategy = strategy_of(checkpoint=file)
+    for number in range(1, 4):
+        play(strategy, grid, number)
+    old = file.read_bytes()
+    for number in range(4, 7):
+        play(strategy, grid, number)
+    # Rounds 4 and 5 are settled at the clients, and lost with the server; round 6 is not settled, and still theirs.
+    lost = {client: books.delivered[client][4] + books.delivered[client][5] for client in range(CLIENTS)}
+    for client in range(CLIENTS):
+        del books.delivered[client][4], books.delivered[client][5], books.delivered[client][6]
+    file.write_bytes(old)
+    strategy = strategy_of(checkpoint=file)
+    for number in range(4, 9):
+        play(strategy, grid, number)
+    catch_up(strategy, grid)
+    for client in range(CLIENTS):
+        state = state_of(strategy, grid, client)
+        assert state is not None
+        assert torch.equal(state.weights, strategy.rounds.state.weights)
+        assert torch.equal(books.total(client) + lost[client] + state.residual, computed(grid, client))
+
+
+BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "seed": ({"seed": -1}, "seed must be"),
+    "exchanges": ({"exchanges": 3}, "exchanges must be in"),
+    "fraction": ({"fraction_train": 1.5}, "a fraction of the clients must be in"),
+    "values": ({"values": "int4"}, "values must be one of .*got 'int4'"),
+    "buffers": ({"buffers": "drop"}, "buffers must be 'refuse' or 'average', got 'drop'"),
+    "k": ({"k": 12}, r"k must be in \[1, 11\], got 12"),
+    "sparsifier": ({"sparsifier": "top-k"}, "unknown sparsifier 'top-k'"),
+    "dense": ({"sparsifier": "send-all", "controller": "sign"}, "'send-all' is dense"),
+    "lr": ({"lr": 0.0}, "lr must be positive"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_OPTIONS)
+def test_bad_options_are_refused(what: str) -> None:
+    options, said = BAD_OPTIONS[what]
+    with pytest.raises(GradsiftError, match=said):
+        SparseStrategy(model(), **options)
+
+
+def test_bad_models_and_arrays_are_refused() -> None:
+    with pytest.raises(GradsiftError, match="model must be"):
+        SparseStrategy([1.0])  # type: ignore[arg-type]
+    frozen = nn.Linear(2, 2).requires_grad_(False)
+    with pytest.raises(GradsiftError, match="no trainable parameters"):
+        SparseStrategy(frozen)
+    with pytest.raises(GradsiftError, match=r"'weight' is torch\.bfloat16"):
+        SparseStrategy(nn.Linear(2, 2).bfloat16())
+    strategy, grid = strategy_of(), LocalGrid(app, CLIENTS)
+    other = ArrayRecord(nn.Linear(9, 1).state_dict())
+    with pytest.raises(GradsiftError, match=r"'weight' has shape \[1, 9\], expected \[1, 10\]"):
+        strategy.configure_train(1, other, ConfigRecord(), grid)
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "server.npz"
+    play(strategy_of(checkpoint=file), LocalGrid(app, CLIENTS))
+    for options, said in (
+        ({"sparsifier": "fub-top-k"}, "was made with FabTopK"),
+        ({"k": 4}, r"was made with Fixed\(k=3\), not Fixed\(k=4\)"),
+    ):
+        with pytest.raises(GradsiftError, match=said):
+            play(strategy_of(checkpoint=file, **options), LocalGrid(app, CLIENTS))
+    other = SparseStrategy(nn.Linear(3, 1), checkpoint=file)
+    with pytest.raises(GradsiftError, match="another model"):
+        other.configure_train(1, ArrayRecord(nn.Linear(3, 1).state_dict()), ConfigRecord(), LocalGrid(app, CLIENTS))
+    file.write_bytes(b"not a checkpoint")
+    with pytest.raises(GradsiftError, match="cannot be read"):
+        play(strategy_of(checkpoint=file), LocalGrid(app, CLIENTS))
