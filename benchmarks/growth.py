@@ -25,7 +25,7 @@ from torch import nn
 
 import gradsift
 from benchmarks.common import KEPT, adaptive, machine, today, write_json
-from benchmarks.growth_report import AXES, extrapolated, fit, plot, table
+from benchmarks.growth_report import AXES, LEAST, extrapolated, fit, plot, table
 from gradsift.simulation.memory import must_stream
 
 FEATURES, CLASSES, BATCH = 64, 10, 8
@@ -79,7 +79,7 @@ def points(base: Size, wide: Size, sweeps: dict[str, list[int]]) -> dict[str, li
 
 
 def measure(size: Size, device: torch.device, seconds: float) -> dict[str, Any]:
-    """Rounds of one point, at least one and at most ``ROUNDS``, for about ``seconds``, after the warm-up."""
+    """Rounds of one point, at least ``LEAST`` and at most ``ROUNDS``, for about ``seconds``, after the warm-up."""
     model = perceptron(size.dim)
     dim = sum(parameter.numel() for parameter in model.parameters())
     ends: list[float] = []
@@ -88,14 +88,13 @@ def measure(size: Size, device: torch.device, seconds: float) -> dict[str, Any]:
     def on_round(record: dict[str, Any]) -> None:
         ends.append(time.perf_counter())
         used_k.append(record["used_k"])
-        if len(ends) == WARM_UP + ROUNDS or (len(ends) > WARM_UP and ends[-1] - began > seconds):
+        if len(ends) == WARM_UP + ROUNDS or (len(ends) >= WARM_UP + LEAST and ends[-1] - ends[0] > seconds):
             raise Enough
 
     if device.type == "cuda":
         gc.collect()  # the point before is still held by its exception
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-    began = time.perf_counter()
     with contextlib.suppress(Enough):
         gradsift.simulate(
             model,
@@ -122,7 +121,7 @@ def sweep(axis: str, sizes: list[Size], device: torch.device, seconds: float) ->
         reason, expected = None, extrapolated(axis, measured, getattr(size, axis))
         try:
             streamed = must_stream(size.clients, size.dim, torch.float32, device)
-            if (WARM_UP + 1) * expected > seconds:
+            if (WARM_UP + LEAST) * expected > seconds:
                 reason = f"about {expected:.1f} s a round, too long for {seconds:g} s a point"
             else:
                 measured.append({**measure(size, device, seconds), "streamed": streamed})

@@ -12,6 +12,7 @@ import numpy as np
 
 from benchmarks.common import markdown
 
+LEAST = 3  # rounds after the warm-up that make a point
 AXES = {"clients": "clients N", "dim": "weights D", "k": "elements k"}
 
 

@@ -1,7 +1,7 @@
 """Fill the tables of docs/results/speed.md from the results beside it: ``python -m benchmarks.page``.
 
 The results are what the benchmarks write, put into docs/results/speed/ as peers.json, round-cpu.json, round-cuda.json,
-growth-cpu.json and growth-cuda.json. A test holds the page to them.
+round-cuda-paper.json, growth-cpu.json and growth-cuda.json. A test holds the page to them.
 """
 
 import json
@@ -29,7 +29,8 @@ def round_part(record: dict[str, Any]) -> str:
         peak = f"{record['peaks'][name]:,.0f}" if name in record["peaks"] else "-"
         rows.append([name, f"{1e3 * seconds:.2f}", f"{seconds / batched:.2f}", f"{seconds / loop:.2f}", peak])
     heads = ["", "ms", "x batched pass", "x loop", "peak MiB"]
-    return f"{record['where']}, D = {record['dim']:,}\n\n{markdown(heads, rows)}"
+    head = f"{record['date']}, {record['where']}, torch {record['torch']}, {record['model']}, D = {record['dim']:,}"
+    return f"{head}, {record['clients']} clients x {record['batch']} samples\n\n{markdown(heads, rows)}"
 
 
 def growth_part(record: dict[str, Any]) -> str:
@@ -47,6 +48,7 @@ PARTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "peers": peers.summary,
     "round-cpu": round_part,
     "round-cuda": round_part,
+    "round-cuda-paper": round_part,
     "growth-cpu": growth_part,
     "growth-cuda": growth_part,
 }

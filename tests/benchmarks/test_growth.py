@@ -53,9 +53,9 @@ def test_a_point_that_would_take_too_long_is_left_out(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(growth, "measure", measured)
     sizes = [Size(clients, 500, 20) for clients in (10, 20, 100, 300)]
-    found = growth.sweep("clients", sizes, CPU, seconds=9.0)
+    found = growth.sweep("clients", sizes, CPU, seconds=15.0)
     assert [point["clients"] for point in found["points"]] == [10, 20, 100]
-    assert found["skipped"][0]["reason"] == "about 4.0 s a round, too long for 9 s a point"
+    assert found["skipped"][0]["reason"] == "about 4.0 s a round, too long for 15 s a point"
 
 
 def test_the_fit_of_a_line_is_that_line_and_a_cliff_shows() -> None:

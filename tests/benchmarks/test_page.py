@@ -6,7 +6,12 @@ from benchmarks import page
 
 ROUND = {
     "where": "a machine",
+    "torch": "2.13.0",
+    "date": "2026-11-15",
+    "model": "plain-cnn",
     "dim": 444_062,
+    "clients": 20,
+    "batch": 32,
     "times": {"plain batched pass": [0.01, 0.02, 0.03], "plain loop over clients": [0.04], "round, k = 1000": [0.03]},
     "peaks": {"round, k = 1000": 1234.5},
 }
