@@ -26,7 +26,7 @@ deploy-demo: $(STAMP)
 DEVICE ?= cpu
 bench: $(STAMP)
 	mkdir -p .bench
-	$(BIN)/python -m benchmarks.round --device $(DEVICE) --json .bench/round-$(DEVICE).json
+	$(BIN)/python -m benchmarks.round --device $(DEVICE) --clients $(if $(filter cuda,$(DEVICE)),156,20) --json .bench/round-$(DEVICE).json
 	$(BIN)/python -m benchmarks.growth --device $(DEVICE) --seconds 5 --out .bench/growth-$(DEVICE).json --plot .bench/growth-$(DEVICE).svg
 	$(BIN)/python -m benchmarks.wire random
 

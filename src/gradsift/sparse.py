@@ -199,19 +199,22 @@ def dense_sum(rows: Sparse, share: Tensor) -> Tensor:
     if share.shape != rows.indices.shape[:1]:
         raise GradsiftError(f"share must have shape {list(rows.indices.shape[:1])}, got {list(share.shape)}")
     wide = torch.promote_types(rows.values.dtype, torch.float32)  # half precision is for sending, not for summing
-    values, share = rows.values.to(wide), share.to(rows.values.device, wide, non_blocking=True)
+    values = rows.values.to(wide)
+    share = share.to(values.device, wide, non_blocking=values.is_cuda)  # the other way it would not be there in time
     if not queued(values):
         total = values.new_zeros(rows.dim)
+        if isinstance(rows, Whole):
+            for row, weight in zip(values, share, strict=True):
+                total += row * weight  # rounded as below: B' - B is zero where both are the sum of the same
+            return total
         contributions = values * share[:, None]
         return total.index_add_(0, rows.indices.reshape(-1), contributions.reshape(-1))
-    if isinstance(rows, Whole):
-        return share @ values
     # CUDA's index_add_ adds in any order, and its index_put_ sorts first: dense rows and one product are quicker.
     total = values.new_zeros(rows.dim)
     step = max(1, _SCATTER_ELEMENTS // rows.dim)
     for first in range(0, len(share), step):
         part = slice(first, first + step)
-        total += share[part] @ densify(Sparse(rows.indices[part], values[part], rows.dim))
+        total += share[part] @ densify(type(rows)(rows.indices[part], values[part], rows.dim))
     return total
 
 

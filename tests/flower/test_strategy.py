@@ -78,7 +78,10 @@ BAD: dict[str, tuple[Callable[[Message], Message], str]] = {
     "cut short": (lambda reply: changed(reply, upload=sparse([1, 2, 3], [1.0, 2, 3])[:-3]), ""),
     "of another model": (lambda reply: changed(reply, upload=sparse([1, 2, 3], [1.0, 2, 3], 12)), "dimension 12"),
     "too many": (lambda reply: changed(reply, upload=sparse([1, 2, 3, 4], [1.0, 2, 3, 4])), "4 elements"),
-    "too few": (lambda reply: changed(reply, upload=sparse([1, 2], [1.0, 2])), "2 elements, those of the others 3"),
+    "too few": (
+        lambda reply: changed(reply, upload=sparse([1, 2], [1.0, 2])),
+        "its upload has 2 elements, the order asks for 3",
+    ),
     "oversized": (lambda reply: changed(reply, upload=bytes(10_000)), "oversized: an upload of 10000 bytes"),
     "float32": (
         lambda reply: changed(reply, upload=encode(Sparse(torch.arange(3), torch.ones(3), 11))),
@@ -351,7 +354,7 @@ def test_a_server_that_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "seed": ({"seed": -1}, "seed must be"),
     "exchanges": ({"exchanges": 3}, "exchanges must be in"),
-    "fraction": ({"fraction_train": 1.5}, "a fraction of the clients must be in"),
+    "fraction": ({"fraction_train": 1.5}, "fraction_train must be in"),
     "values": ({"values": "int4"}, "values must be one of .*got 'int4'"),
     "buffers": ({"buffers": "drop"}, "buffers must be 'refuse' or 'average', got 'drop'"),
     "k": ({"k": 12}, r"k must be in \[1, 11\], got 12"),
@@ -386,8 +389,8 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "server.npz"
     play(strategy_of(checkpoint=file), LocalGrid(app, CLIENTS))
     for options, said in (
-        ({"sparsifier": "fub-top-k"}, "was made with FabTopK"),
-        ({"k": 4}, r"was made with Fixed\(k=3\), not Fixed\(k=4\)"),
+        ({"sparsifier": "fub-top-k"}, r"was made with sparsifier FabTopK\(\), not FubTopK\(\)"),
+        ({"k": 4}, r"was made with controller Fixed\(k=3\), not Fixed\(k=4\)"),
     ):
         with pytest.raises(GradsiftError, match=said):
             play(strategy_of(checkpoint=file, **options), LocalGrid(app, CLIENTS))

@@ -24,19 +24,25 @@ def test_residuals_stay_on_the_device_while_two_of_them_fit(
     device: float, host: float, streams: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_free(monkeypatch, device, host)
-    assert memory.must_stream(1000, 2**20, torch.float32, CUDA, other=int(0.1 * GIB)) is streams  # 3.9 GiB
+    assert memory.must_stream(1000, 2**20, 0, torch.float32, CUDA, other=int(0.1 * GIB)) is streams  # 3.9 GiB
+
+
+def test_uploads_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_free(monkeypatch, 10, 100)
+    assert not memory.must_stream(1000, 2**20, 10_000, torch.float32, CUDA)
+    assert memory.must_stream(1000, 2**20, 2**19, torch.float32, CUDA)  # half of all elements, with their indices
 
 
 def test_residuals_that_fit_nowhere_are_refused_with_the_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
     with_free(monkeypatch, 130, 100)
     said = (
-        r"3500 clients x 100000000 weights x 4 bytes = 1,303.9 GiB \(and 2.0 GiB for activations and gradients\);"
-        r" free memory: cuda:0 has 130.0 GiB, cpu has 100.0 GiB"
+        r"3500 clients x 100000000 weights x 4 bytes = 1,303.9 GiB, with 0.2 GiB for uploads of k = 1000 and 2.0 GiB"
+        r" for activations and gradients; free memory: cuda:0 has 130.0 GiB, cpu has 100.0 GiB"
     )
     with pytest.raises(GradsiftError, match=said):
-        memory.must_stream(3500, 100_000_000, torch.float32, CUDA, other=2 * GIB)
+        memory.must_stream(3500, 100_000_000, 1000, torch.float32, CUDA, other=2 * GIB)
     with pytest.raises(GradsiftError, match=r"free memory: cpu has 100.0 GiB$"):
-        memory.must_stream(3500, 100_000_000, torch.float32, CPU)
+        memory.must_stream(3500, 100_000_000, 1000, torch.float32, CPU)
 
 
 def test_a_run_that_does_not_fit_is_refused_before_anything_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,4 +61,5 @@ def test_the_limit_of_a_container_counts(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(memory, "_LIMITS", ("limit", "gone"))
     monkeypatch.setattr(memory, "_USES", ("used", "gone"))
     monkeypatch.setattr(memory, "_number", numbers.__getitem__)
-    assert memory.free_bytes(CPU) == 3200
+    monkeypatch.setattr(memory, "_reclaimable", lambda: 300)
+    assert memory.free_bytes(CPU) == 3500

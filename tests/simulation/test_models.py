@@ -3,6 +3,7 @@
 import copy
 import re
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,44 @@ def test_what_one_pass_can_do_is_done_in_one_pass(kind: str) -> None:
     quick = {"frozen", "tied", "unused", "image", "convolutions", "constant buffers"}
     engine = hand.engine(models.seeded(models.KINDS[kind]), CROSS_ENTROPY, blobs())
     assert (engine.flat._shared is not None) == (kind in quick)
+
+
+class Scaled(nn.Module):
+    """Its samples meet: all are divided by the largest value in the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(x / x.amax())
+        return out
+
+
+def test_a_statistic_that_the_first_clients_agree_on_is_not_taken_over_all_clients() -> None:
+    data = blobs()
+    x = data.x.clamp(-1, 1)
+    for client in range(data.num_clients):
+        x[data.rows(client), 0] = 1.0 if client < 2 else 0.5
+        x[data.rows(client)] = x[data.rows(client)].clamp(max=1.0 if client < 2 else 0.5)
+    hand.check_gradients(models.seeded(Scaled), CROSS_ENTROPY, replace(data, x=x))
+
+
+def test_a_class_that_the_loss_ignores_is_not_counted_in_its_mean() -> None:
+    data = blobs()
+    y = data.y.clone()
+    for client in range(data.num_clients):
+        rows = data.rows(client)
+        y[rows] = y[rows] % 2 if client < 3 else torch.arange(rows.stop - rows.start) % 3
+    hand.check_gradients(mlp(), nn.CrossEntropyLoss(ignore_index=2), replace(data, y=y))
+
+
+def test_a_slower_way_is_said_once_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    engine = hand.engine(nn.Sequential(nn.Linear(5, 6), nn.LayerNorm(6), nn.Linear(6, 3)), CROSS_ENTROPY, blobs())
+    for _ in range(3):
+        engine.step()
+    said = [record.getMessage() for record in caplog.records if record.name == "gradsift"]
+    assert said == ["gradients of Sequential are taken by vmap, not in one pass, which is slower: 1 is LayerNorm"]
 
 
 @pytest.mark.parametrize("kind", models.KINDS)

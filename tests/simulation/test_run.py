@@ -579,6 +579,15 @@ def test_a_global_loss_that_is_not_finite_names_round_and_client(tmp_path: Path)
     assert max((tmp_path / "run").glob("checkpoint-*.npz")).name == "checkpoint-00000005.npz"
 
 
+def test_an_error_in_a_round_does_not_lose_the_round_before_it(tmp_path: Path) -> None:
+    seen: list[int] = []
+    with pytest.raises(RunError, match="round 8"):
+        run(tmp_path / "r", lr=lambda number: 0.1 if number < 8 else 1e308, rounds=20, checkpoint_every=100,
+            on_round=lambda record: seen.append(record["round"]))  # fmt: skip
+    lines = (tmp_path / "r" / "records.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in lines] == seen == list(range(1, 8))
+
+
 def test_what_the_caller_raises_comes_through_and_the_run_can_be_resumed(tmp_path: Path) -> None:
     def fail(record: dict[str, Any]) -> None:
         if record["round"] == 5:

@@ -1,6 +1,7 @@
 """The engine against its slow twin, over whole runs, for every sparsifier and controller that go together."""
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,40 @@ def test_every_way_through_memory_is_the_same(
     controller = gradsift.controller(control, **CONTROLLERS[control])
     engine, twin = both(sparsifier, controller, clients_per_round=clients_per_round, clients_per_chunk=2)
     for _ in range(ROUNDS):
+        assert_same(engine, engine.step(), next(twin))
+
+
+@pytest.mark.parametrize("way", ["one after another", "queued"])
+@pytest.mark.parametrize("sparsifier", ["fab-top-k", "fedavg"])
+@pytest.mark.parametrize("kind", ["pools", "strides"])
+def test_convolutions_are_the_same(kind: str, sparsifier: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers that the one-pass way has its own backward for, as on the CPU and as they are queued on CUDA."""
+    if way == "queued":
+        monkeypatch.setattr(sparse, "queued", lambda _: True)
+        monkeypatch.setattr(engine_module, "queued", lambda _: True)
+    torch.manual_seed(0)
+    model = {
+        "pools": nn.Sequential(
+            *(nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(3, 4, 5, padding=2), nn.ReLU()),
+            *(nn.MaxPool2d(2, ceil_mode=True), nn.Flatten(), nn.Linear(16, 3)),
+        ),
+        "strides": nn.Sequential(
+            *(nn.Conv2d(1, 4, (3, 2), stride=(2, 1), padding=(1, 0)), nn.Tanh(), nn.MaxPool2d((3, 2), ceil_mode=True)),
+            *(nn.Conv2d(4, 6, 2, groups=2, dilation=(1, 2), bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(12, 3)),
+        ),
+    }[kind]
+    flat = blobs(features=64)
+    data = replace(flat, x=flat.x.view(-1, 1, 8, 8), test_x=flat.test_x.view(-1, 1, 8, 8))
+    controller = gradsift.controller("fixed", k=20)
+    parts = (model, nn.CrossEntropyLoss(), data)
+    cost, lr, how = NormalizedTime(comm_time=10), Constant(0.1), Settings(batch_size=8)
+    cpu = torch.device("cpu")
+    made = gradsift.sparsifier(sparsifier)
+    engine = Engine(*parts, made, controller, cost, lr, how, device=cpu, dtype=torch.float64)
+    assert engine.flat._shared is not None
+    assert engine.flat._shared_own
+    twin = reference_rounds(*parts, sparsifier, controller, cost, lr, how)
+    for _ in range(8):
         assert_same(engine, engine.step(), next(twin))
 
 

@@ -1,24 +1,24 @@
 """The server's state as one file, written after every round, that a new run continues from."""
 
+from logging import WARNING
 from pathlib import Path
 from typing import Any
 
+from flwr.supercore import log
 from torch import Tensor
 
 from gradsift.control import Controller, Observation, Proposal
 from gradsift.errors import GradsiftError
 from gradsift.flower import files
 from gradsift.flower.layout import Layout
+from gradsift.flower.options import Options, said
 from gradsift.flower.server_state import Client, Pending, Settle, State
 from gradsift.sparse import Sparse
-from gradsift.sparsify import Sparsifier
 
-KIND = "gradsift server state 1"
+KIND = "gradsift server state 2"
 
 
-def save(
-    path: Path, state: State, experiment: str, layout: Layout, sparsifier: Sparsifier, controller: Controller[Any]
-) -> None:
+def save(path: Path, state: State, experiment: str, options: Options, controller: Controller[Any]) -> None:
     """Write everything that a new run needs."""
     arrays = {"weights": state.weights, "changed": state.changed}
     arrays |= {f"rest/{name}": value for name, value in state.rest.items()}
@@ -31,14 +31,15 @@ def save(
     for number, client in state.clients.items():
         settle = None
         if client.settle is not None:
-            settle = [client.settle.number, client.settle.checksum, client.settle.done]
+            settle = [client.settle.number, client.settle.session, client.settle.checksum, client.settle.done]
             arrays[f"kept/{number}"] = client.settle.kept
         clients[str(number)] = [client.version, settle, client.can_probe]
     facts = {
         "experiment": experiment,
-        "layout": layout.text,
-        "sparsifier": repr(sparsifier),
-        "controller": repr(controller),
+        "layout": options.layout.text,
+        "fixed": options.fixed_for_good,
+        "may change": options.may_change,
+        "in charge": said(controller),
         "control": state.control,
         "number": state.number,
         "offset": state.offset,
@@ -50,21 +51,29 @@ def save(
     files.save(path, KIND, arrays, facts)
 
 
-def load(
-    path: Path, layout: Layout, sparsifier: Sparsifier, controllers: list[Controller[Any]]
-) -> tuple[State, str, Controller[Any]]:
-    """The state, the experiment it belongs to, and which of ``controllers`` was in charge."""
+def load(path: Path, options: Options) -> tuple[State, str, Controller[Any]]:
+    """The state, the experiment it belongs to, and the controller in charge; refused if it was made otherwise."""
     found = files.load(path, KIND)
     if found is None:
         raise GradsiftError(f"there is no checkpoint {path}")
     arrays, facts = found
-    if facts["layout"] != layout.text:
-        raise GradsiftError(f"checkpoint {path} is of another model")
-    if facts["sparsifier"] != repr(sparsifier):
-        raise GradsiftError(f"checkpoint {path} was made with {facts['sparsifier']}, not {sparsifier!r}")
-    controller = next((each for each in controllers if repr(each) == facts["controller"]), None)
+    layout, was = options.layout, Layout.read(facts["layout"])
+    if (was.shapes, was.tied) != (layout.shapes, layout.tied):
+        raise GradsiftError(
+            f"checkpoint {path} is of another model: of {was.dim} weights, not {layout.dim}, or other names"
+        )
+    types = {f"dtype of {name}": (was.dtypes[name], now) for name, now in layout.dtypes.items()}
+    fixed = {name: (facts["fixed"][name], now) for name, now in options.fixed_for_good.items()}
+    for name, (then, now) in (types | fixed).items():
+        if then != now:
+            raise GradsiftError(f"checkpoint {path} was made with {name} {then}, not {now}")
+    controller = next((each for each in options.controllers if said(each) == facts["in charge"]), None)
     if controller is None:
-        raise GradsiftError(f"checkpoint {path} was made with {facts['controller']}, not {controllers[0]!r}")
+        raise GradsiftError(f"checkpoint {path} was made with k by {facts['in charge']}, not {options.fixed!r}")
+    for name, now in options.may_change.items():
+        then = facts["may change"][name]
+        if then != now:
+            log(WARNING, "gradsift: %s is now %s; it was %s up to round %d", name, now, then, facts["number"])
 
     def sparse(name: str) -> Sparse | None:
         if f"{name}/indices" not in arrays:
@@ -93,4 +102,5 @@ def load(
 def _client(arrays: dict[str, Tensor], number: str, version: int, settle: list[Any] | None, can_probe: bool) -> Client:
     if settle is None:
         return Client(version, None, can_probe)
-    return Client(version, Settle(settle[0], settle[1], arrays[f"kept/{number}"], settle[2]), can_probe)
+    taken, session, checksum, done = settle
+    return Client(version, Settle(taken, session, checksum, arrays[f"kept/{number}"], done), can_probe)

@@ -1,11 +1,12 @@
 """What a client carries from message to message, kept where it survives the process that handles one.
 
 Flower keeps ``Context.state`` for the length of a run, and loses it without a word when it is large. Beyond a limit, or
-if a folder is given, the state is a file instead, which also outlives the run.
+if a folder is given, the state is a file instead, which also outlives the run. If both are there, the newer one counts.
 """
 
 import json
 import os
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,14 +14,15 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context
 from torch import Tensor
 
+from gradsift.errors import GradsiftError
 from gradsift.flower import files
 from gradsift.flower.files import Facts
 from gradsift.flower.layout import Layout, Named
 from gradsift.flower.protocol import NEVER
 
-KIND = "gradsift client state 1"
+KIND = "gradsift client state 2"
 FACTS, ARRAYS = "gradsift-facts", "gradsift-arrays"
-CONTEXT_LIMIT = 16 * 2**20  # bytes
+CONTEXT_LIMIT = 16 * 2**20  # bytes of weights, residual and rest; with the upload, whatever k is, at most twice that
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class ClientState:
     uploaded: int = 0  # the round of the last upload
     upload: bytes = b""  # the last upload, as sent, while it may still be settled
     session: str = ""  # of the last upload
+    sessions: str = ""  # all that it has uploaded in, one after the other
     report: str = ""  # what was answered with it, as JSON: an order that comes twice is answered twice, not done twice
     moved: Named = field(default_factory=dict)  # the buffers that were sent with it
 
@@ -44,26 +47,28 @@ class Store:
     """Where one client's state of one experiment is."""
 
     def __init__(self, context: Context, experiment: str, client: str, folder: Path | None) -> None:
+        if re.fullmatch("[0-9a-f]{16}", experiment) is None:  # it becomes a folder, and the server chose it
+            raise GradsiftError(f"the experiment must be 16 hexadecimal digits, got {experiment!r:.80}")
         self.context, self.experiment, self.always = context, experiment, folder is not None
+        self.saved = 0  # how many times this state was saved
         self.path = (folder or default_folder()) / experiment / f"client-{client}.npz"
 
     def load(self) -> ClientState | None:
         """The state, or None if there is none of this experiment."""
-        found = files.load(self.path, KIND)
-        if found is None and FACTS in self.context.state.config_records:
-            facts: Facts = json.loads(str(self.context.state.config_records[FACTS]["facts"]))
-            arrays = self.context.state.array_records[ARRAYS].to_torch_state_dict()
-            found = dict(arrays), facts
-        if found is None or found[1].pop("experiment") != self.experiment:
+        places = [self._in_context(), files.load(self.path, KIND)]
+        mine = [found for found in places if found is not None and found[1]["experiment"] == self.experiment]
+        if not mine:
             return None
-        return _state(*found)
+        arrays, facts = max(mine, key=lambda found: int(found[1]["saved"]))
+        self.saved = facts["saved"]
+        return _state(arrays, facts)
 
     def save(self, state: ClientState) -> None:
         """Keep ``state`` in the place of the one before."""
         arrays, facts = _parts(state)
-        facts["experiment"] = self.experiment
-        size = sum(value.numel() * value.element_size() for value in arrays.values())
-        if self.always or size > CONTEXT_LIMIT:
+        self.saved += 1
+        facts |= {"experiment": self.experiment, "saved": self.saved}
+        if self.always or _size(state) > CONTEXT_LIMIT:
             files.save(self.path, KIND, arrays, facts)
             for key in (FACTS, ARRAYS):
                 self.context.state.pop(key, None)
@@ -71,13 +76,25 @@ class Store:
         self.context.state[FACTS] = ConfigRecord({"facts": json.dumps(facts)})
         self.context.state[ARRAYS] = ArrayRecord({name: Array(value.numpy()) for name, value in arrays.items()})
 
+    def _in_context(self) -> tuple[dict[str, Tensor], Facts] | None:
+        if FACTS not in self.context.state.config_records:
+            return None
+        facts: Facts = json.loads(str(self.context.state.config_records[FACTS]["facts"]))
+        return dict(self.context.state.array_records[ARRAYS].to_torch_state_dict()), facts
+
 
 def default_folder() -> Path:
     """Beside what Flower itself keeps."""
     return Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr") / "gradsift"
 
 
-_TEXT = ("version", "settled", "uploaded", "session", "report")
+def _size(state: ClientState) -> int:
+    """The bytes of what is of one size in every round: the choice of a place must not change with k."""
+    fixed = [state.weights, state.residual, *state.rest.values()]
+    return sum(value.numel() * value.element_size() for value in fixed)
+
+
+_TEXT = ("version", "settled", "uploaded", "session", "sessions", "report")
 
 
 def _parts(state: ClientState) -> tuple[dict[str, Tensor], Facts]:

@@ -19,6 +19,13 @@ from gradsift.simulation.checkpoint import sync_folder
 Facts = dict[str, Any]
 
 
+def as_path(name: str, value: object) -> Path:
+    """The path that an option names."""
+    if not isinstance(value, str | Path) or not str(value):
+        raise GradsiftError(f"{name} must be a path, got {value!r:.80}")
+    return Path(value)
+
+
 def save(path: Path, kind: str, arrays: Mapping[str, Tensor], facts: Facts) -> None:
     """Write, or leave what is there."""
     members: dict[str, Any] = {f"array/{name}": value.detach().cpu().numpy() for name, value in arrays.items()}

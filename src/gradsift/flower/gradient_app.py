@@ -13,6 +13,7 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch import Tensor, nn
 
+from gradsift.errors import GradsiftError
 from gradsift.flower.layout import Named
 from gradsift.flower.mod import Probe, SparseMod, client_id
 from gradsift.flower.protocol import GRADIENT
@@ -38,6 +39,8 @@ def gradient_app(
     task: Callable[[Context], GradientTask], *, probe: bool = True, state_folder: str | Path | None = None
 ) -> ClientApp:
     """A ClientApp that follows Fig. 3; ``task`` is called for every message that needs it."""
+    if not callable(task):
+        raise GradsiftError(f"task must be a function of a context, got {task!r:.80}")
 
     def batch(context: Context, number: int) -> tuple[GradientTask, Tensor, Tensor]:
         own = task(context)
@@ -57,8 +60,10 @@ def gradient_app(
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        own, number = task(context), int(str(message.content.config_records["config"]["server-round"]))
-        own.model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
+        own, given = task(context), message.content
+        ((arrays_key, arrays),), (config,) = given.array_records.items(), given.config_records.values()
+        number = int(str(config["server-round"]))
+        own.model.load_state_dict(arrays.to_torch_state_dict())
         own.model.train()
         own.model.zero_grad()
         rows = torch.from_numpy(minibatch(len(own.x), own.batch_size, own.seed, int(client_id(context)), number))
@@ -67,12 +72,15 @@ def gradient_app(
         named = {n: p for n, p in own.model.named_parameters() if p.requires_grad}
         gradient = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in named.items()}
         metrics = MetricRecord({"train-loss": float(value.detach()), "num-examples": len(own.x)})
-        return Message(RecordDict({GRADIENT: ArrayRecord(gradient), "metrics": metrics}), reply_to=message)
+        rest = {n: v for n, v in own.model.state_dict().items() if n not in gradient}  # buffers that the pass moved
+        content = RecordDict({GRADIENT: ArrayRecord(gradient), "metrics": metrics, arrays_key: ArrayRecord(rest)})
+        return Message(content, reply_to=message)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
         own = task(context)
-        own.model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
+        (arrays,) = message.content.array_records.values()
+        own.model.load_state_dict(arrays.to_torch_state_dict())
         own.model.eval()
         with torch.no_grad():
             value = float(own.loss(own.model(own.x), own.y))

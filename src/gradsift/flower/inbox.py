@@ -1,7 +1,7 @@
 """The replies of one exchange, checked one by one: one that cannot be used is refused, and the others go on."""
 
+import functools
 import math
-from collections import Counter
 from collections.abc import Mapping
 from logging import WARNING
 from typing import NamedTuple
@@ -56,19 +56,6 @@ class Inbox:
         except GradsiftError as problem:
             self._refuse(client, node, str(problem))
 
-    def close(self) -> None:
-        """Refuse the uploads whose size is not that of most: a client that follows its order sends as many as all."""
-        if not self.uploads:
-            return
-        sizes = Counter(upload.sent.size for upload in self.uploads.values())
-        usual = max(sizes, key=lambda size: (sizes[size], size))
-        nodes = {client: node for node, client in self.client_of.items()}
-        for client in [client for client, upload in self.uploads.items() if upload.sent.size != usual]:
-            size = self.uploads.pop(client).sent.size
-            self.contents.pop(client)
-            self.moved.pop(client, None)
-            self._refuse(client, nodes[client], f"its upload has {size} elements, those of the others {usual}")
-
     def _refuse(self, client: int | None, node: int, reason: str) -> None:
         self.refused.append(Refusal(self.plan.rnd.number, client, node, reason))
         who = "" if client is None else f"client {client}, "
@@ -78,9 +65,9 @@ class Inbox:
         order, known = self.order, self.rounds.state.clients[client]
         report = read(Report, content.get(RECORD))
         if report.client != str(client):
-            raise GradsiftError(f"it answers as client {report.client!r}")
+            raise GradsiftError(f"it answers as client {report.client!r:.80}")
         if (report.session, report.number) != (order.session, order.number):
-            raise GradsiftError(f"stale: it answers round {report.number} of session {report.session!r}")
+            raise GradsiftError(f"stale: it answers round {report.number} of session {report.session!r:.80}")
         if client in self._answered:
             raise GradsiftError("repeated: it has answered already")
         self._answered.add(client)
@@ -96,7 +83,7 @@ class Inbox:
             self.resets += 1
             log(WARNING, "gradsift: round %d: client %d gave up its residual", self.plan.rnd.number, client)
         if any(not math.isfinite(loss) for loss in report.losses):
-            raise GradsiftError(f"its losses are {report.losses}")
+            raise GradsiftError(f"its losses are {report.losses!r:.80}")
         if train:
             upload = self._upload(report, content)
             self.moved |= self._buffers(client, content)
@@ -113,15 +100,20 @@ class Inbox:
 
     def _upload(self, report: Report, content: RecordDict) -> Upload:
         state, order = self.rounds.state, self.order
-        dim, sparsifier = len(state.weights), self.rounds.sparsifier
-        most = dim if sparsifier.dense else order.k
-        if len(report.upload) > 16 * most + dim // 8 + 1024:
-            raise GradsiftError(f"oversized: an upload of {len(report.upload)} bytes for {most} elements")
+        dim, size = len(state.weights), self._size
+        if len(report.upload) > 16 * size + dim // 8 + 1024:
+            raise GradsiftError(f"oversized: an upload of {len(report.upload)} bytes for {size} elements")
         kind = order.values or str(state.weights.dtype).removeprefix("torch.")
-        sent = decode(report.upload, Limits(dim, most, dim=dim, types=(kind,)))
+        sent = decode(report.upload, Limits(dim, size, dim=dim, types=(kind,)))
+        if sent.size != size:
+            raise GradsiftError(f"its upload has {sent.size} elements, the order asks for {size}")
         self.rounds.check_upload(self.plan, sent)
         checksum = upload_checksum(report.session, report.number, report.upload)
-        return Upload(sent, examples(content, self.weight_key), checksum)
+        return Upload(sent, examples(content, self.weight_key), checksum, report.session)
+
+    @functools.cached_property
+    def _size(self) -> int:
+        return self.rounds.upload_size(self.plan)
 
     def _buffers(self, client: int, content: RecordDict) -> dict[int, Named]:
         if BUFFERS not in content.array_records:

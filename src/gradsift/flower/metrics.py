@@ -2,15 +2,17 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from logging import WARNING
 from typing import Any
 
-from flwr.app import RecordDict
+from flwr.app import MetricRecord, RecordDict
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 from flwr.supercore import log
 
 from gradsift.errors import GradsiftError
+
+Aggregate = Callable[[list[RecordDict], str], MetricRecord]  # as Flower's strategies take
 
 
 def examples(content: RecordDict, key: str) -> float:
@@ -24,8 +26,11 @@ def examples(content: RecordDict, key: str) -> float:
     raise GradsiftError(f"its metrics have no {key!r}")
 
 
-def averaged(contents: Iterable[RecordDict], key: str) -> dict[str, Any]:
-    """The averages of the metrics that most clients report alike; empty if none has any with its examples."""
+def averaged(contents: Iterable[RecordDict], key: str, aggregate: Aggregate | None = None) -> dict[str, Any]:
+    """The averages of the metrics that most clients report alike; empty if none has any with its examples.
+
+    ``aggregate`` takes the place of the average.
+    """
     shapes = [(_shape(content, key), content) for content in contents if content.metric_records]
     if not shapes:
         return {}
@@ -37,7 +42,9 @@ def averaged(contents: Iterable[RecordDict], key: str) -> dict[str, Any]:
             len(shapes) - count,
             len(shapes),
         )
-    return {} if usual is None else dict(aggregate_metricrecords([c for shape, c in shapes if shape == usual], key))
+    if usual is None:
+        return {}
+    return dict((aggregate or aggregate_metricrecords)([c for shape, c in shapes if shape == usual], key))
 
 
 def _shape(content: RecordDict, key: str) -> frozenset[tuple[str, int | None]] | None:

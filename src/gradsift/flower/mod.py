@@ -22,6 +22,7 @@ from torch import Tensor
 
 from gradsift import check_tensors
 from gradsift.errors import GradsiftError
+from gradsift.flower import files
 from gradsift.flower.client_state import ClientState, Store
 from gradsift.flower.layout import Named
 from gradsift.flower.protocol import BUFFERS, FULL, GRADIENT, NEVER, RECORD, Order, Report, checksum, read, write
@@ -42,7 +43,7 @@ class SparseMod:
 
     With ``probe`` the client reports the losses that adaptive k is learned from. ``state_folder`` keeps its state in a
     file there that outlives the run, and a node's own "state-folder" takes its place; without one, the state is kept in
-    Flower's context while it fits.
+    Flower's context while it fits. The names of the records are those of the strategy.
     """
 
     def __init__(
@@ -50,12 +51,11 @@ class SparseMod:
         probe: Probe | None = None,
         *,
         state_folder: str | Path | None = None,
-        arrayrecord_key: str = "arrays",
-        configrecord_key: str = "config",
     ) -> None:
+        if probe is not None and not (isinstance(probe, Probe) and callable(probe.loss) and callable(probe.batch)):
+            raise GradsiftError(f"probe must be a Probe of two functions, got {probe!r:.80}")
         self.probe = probe
-        self.folder = state_folder
-        self.arrays_key, self.config_key = arrayrecord_key, configrecord_key
+        self.folder = None if state_folder is None else files.as_path("state_folder", state_folder)
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Follow an order; a message that is none goes through as it is."""
@@ -64,7 +64,8 @@ class SparseMod:
         order = read(Order, message.content[RECORD])
         client = client_id(context)
         folder = context.node_config.get("state-folder", self.folder)
-        store = Store(context, order.experiment, client, None if folder is None else Path(str(folder)))
+        place = None if folder is None else files.as_path("state-folder", folder)
+        store = Store(context, order.experiment, client, place)
         state = store.load()
         if order.act == "hello":
             if self.probe is None:
@@ -90,7 +91,7 @@ class SparseMod:
         store.save(now)
         if order.act == "probe":
             return _reply(message, report)
-        answer = call_next(self._ordinary(message, now.layout.unflatten(now.weights) | now.rest), context)
+        answer = call_next(_ordinary(message, order, now.layout.unflatten(now.weights) | now.rest), context)
         return answer if answer.has_error() else _reply(message, report, dict(answer.content.metric_records))
 
     def _train(
@@ -107,23 +108,21 @@ class SparseMod:
         rnd = Round(order.number, order.k, order.seed, order.offset)
         rnd.validate(layout.dim)
         point = sparsifier.point(state.weights, state.residual, order.lr)
-        answer = call_next(self._ordinary(message, layout.unflatten(point) | state.rest), context)
+        answer = call_next(_ordinary(message, order, layout.unflatten(point) | state.rest), context)
         if answer.has_error():
             raise GradsiftError(f"the train function failed: {answer.error.reason}")
-        moved: Named = {}
-        gradients = _arrays(answer, GRADIENT)
+        gradients, returned = _arrays(answer, GRADIENT), _arrays(answer, order.arrays_key)
         if gradients is not None:
             gradient = layout.flatten(gradients, "the gradient")
+        elif returned is None:
+            raise GradsiftError(f"the train function returned neither {order.arrays_key!r} nor {GRADIENT!r}")
         else:
-            returned = _arrays(answer, self.arrays_key)
-            if returned is None:
-                raise GradsiftError(f"the train function returned neither {self.arrays_key!r} nor {GRADIENT!r}")
             if order.lr != 1 and sparsifier.period(layout.dim, order.k) > 1:
                 raise GradsiftError(f"{sparsifier.name!r} of new weights needs a server rate of 1, got {order.lr}")
             # Against what the function was given: parameters of half precision were rounded on the way.
             received = layout.flatten(layout.unflatten(point))
             gradient = received - layout.flatten(returned, "the returned weights")
-            moved = _moved(state.rest, layout.rest(returned), order.buffers)
+        moved = _moved(state.rest, layout.rest(returned or {}), order)
         check_tensors.finite("the gradient", gradient)
         residual = state.residual + gradient
         check_tensors.finite("the residual", residual)
@@ -140,6 +139,7 @@ class SparseMod:
             uploaded=order.number,
             upload=upload,
             session=order.session,
+            sessions=" ".join(dict.fromkeys([*state.sessions.split(), order.session])),
             report=json.dumps(again),
             moved=moved,
         )
@@ -170,22 +170,26 @@ class SparseMod:
             can_probe=self.probe is not None,
         )
 
-    def _ordinary(self, message: Message, arrays: Named) -> Message:
-        """The message as a dense strategy would have sent it."""
-        content = RecordDict({self.arrays_key: ArrayRecord(arrays)})
-        content[self.config_key] = message.content.config_records.get(self.config_key, ConfigRecord())
-        return make_message(message.metadata, content)
-
 
 def client_id(context: Context) -> str:
     """The client's number: the partition-id of its node, or the node's own id where it has none."""
     return str(context.node_config.get("partition-id", context.node_id))
 
 
-def _moved(rest: Named, returned: Named, policy: str) -> Named:
-    """The entries that training changed, which are no trainable parameters."""
+def _ordinary(message: Message, order: Order, arrays: Named) -> Message:
+    """The message as a dense strategy would have sent it."""
+    content = RecordDict({order.arrays_key: ArrayRecord(arrays)})
+    content[order.config_key] = message.content.config_records.get(order.config_key, ConfigRecord())
+    return make_message(message.metadata, content)
+
+
+def _moved(rest: Named, returned: Named, order: Order) -> Named:
+    """The entries that training changed, which are no trainable parameters; all must be there, or it cannot be told."""
+    missing = sorted(rest.keys() - returned.keys())
+    if missing:
+        raise GradsiftError(f"the train function did not return {', '.join(missing)} in {order.arrays_key!r}")
     moved = {n: v for n, v in returned.items() if n not in rest or not torch.equal(v, rest[n])}
-    if moved and policy == "refuse":
+    if moved and order.buffers == "refuse":
         raise GradsiftError(
             f"{', '.join(sorted(moved))} changed in training, and are not trainable parameters of the server's model;"
             " SparseStrategy(buffers='average') averages them"

@@ -49,10 +49,16 @@ class Orders:
             order = dataclasses.replace(order, layout=self.layout.text)
             content[FULL] = self._full
         if known.settle is not None:
-            number, upload, kept, done = known.settle
-            only = base == number - 1 and state.number == number  # then ``change`` is what was kept, and no more
-            said = b"" if done or only else pack(kept)
-            order = dataclasses.replace(order, settle_number=number, settle_checksum=upload, settled=done, kept=said)
+            settle = known.settle
+            only = base == settle.number - 1 and state.number == settle.number  # then ``change`` is what was kept
+            order = dataclasses.replace(
+                order,
+                settle_number=settle.number,
+                settle_session=settle.session,
+                settle_checksum=settle.checksum,
+                settled=settle.done,
+                kept=b"" if settle.done or only else pack(settle.kept),
+            )
         if losses and known.can_probe and state.pending is not None:
             before = b"" if base == state.number - 1 else self._before
             order = dataclasses.replace(order, losses=True, probe=self._probe, before=before)

@@ -39,6 +39,7 @@ class Order:
     layout: str = ""
     change: bytes = b""
     settle_number: int = 0  # the round of the client's last merged upload
+    settle_session: str = ""  # and the run
     settle_checksum: int = 0  # of that upload
     settled: bool = False  # the client has said that it settled it
     kept: bytes = b""  # if not: which of its elements were kept; left out where they are those of ``change``
@@ -52,6 +53,8 @@ class Order:
     lr: float = 1.0
     values: str = ""  # the number type uploads travel as; "": their own
     buffers: str = "refuse"
+    arrays_key: str = "arrays"  # the names of the records that the client's own functions are given
+    config_key: str = "config"
 
 
 @dataclass(frozen=True)

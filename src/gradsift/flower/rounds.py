@@ -1,10 +1,13 @@
 """The server's side of a round, without Flower: k, what to order of the clients, and what becomes of their uploads."""
 
+import math
 from collections.abc import Mapping, Sequence
+from logging import WARNING
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from flwr.supercore import log
 from torch import Tensor
 
 from gradsift import check
@@ -17,9 +20,13 @@ from gradsift.round import Round
 from gradsift.simulation.schedule import Schedule
 from gradsift.sparse import Sparse, difference, stack
 from gradsift.sparsify import Sparsifier
+from gradsift.sparsify.fab_top_k import FabTopK
+from gradsift.sparsify.fub_top_k import FubTopK
+from gradsift.sparsify.unidirectional_top_k import UnidirectionalTopK
 from gradsift.wire import encoded_size
 
 Record = dict[str, int | float]
+TOP_K = (FabTopK, FubTopK, UnidirectionalTopK)  # k is known to be sent, without a pass over D weights
 
 
 class Plan(NamedTuple):
@@ -38,6 +45,7 @@ class Upload(NamedTuple):
     sent: Sparse  # ascending by index
     examples: float
     checksum: int
+    session: str
 
 
 class Rounds:
@@ -70,6 +78,12 @@ class Rounds:
         check.real(f"lr of round {first}", lr, low=0.0)
         return Plan(rnd, proposal, probe_k, lr, first)
 
+    def last_plan(self, pending: Pending) -> Plan:
+        """The plan of the round that is done, as far as taking its losses needs it."""
+        seen, number = pending.seen, self.state.number
+        used_k = round_k(seen.proposal.k, self.seed, number)
+        return Plan(Round(number, used_k, self.seed, self.state.offset), seen.proposal, seen.used_probe_k, 1.0, number)
+
     def missed(self, version: int) -> Sparse:
         """The weights that have changed since ``version``, as they are now."""
         indices = (self.state.changed > version).nonzero().squeeze(-1)
@@ -78,12 +92,15 @@ class Rounds:
     def check_upload(self, plan: Plan, sent: Sparse) -> None:
         """Refuse an upload that no client following the order could have made."""
         dim = len(self.state.weights)
-        most = dim if self.sparsifier.dense else plan.rnd.k
-        if sent.size > most or (self.sparsifier.dense and sent.size not in (0, dim)):
-            raise GradsiftError(f"{sent.size} elements at k = {plan.rnd.k}")
         coordinates = getattr(self.sparsifier, "coordinates", None)  # of methods whose indices follow from the round
         if coordinates is not None and not torch.equal(sent.indices, coordinates(dim, plan.rnd).sort().values):
             raise GradsiftError("the indices are not those of the round")
+
+    def upload_size(self, plan: Plan) -> int:
+        """How many elements a client that follows the order sends: the sparsifier's rule, whatever the residual is."""
+        if type(self.sparsifier) in TOP_K:
+            return plan.rnd.k
+        return self.sparsifier.choose(torch.zeros_like(self.state.weights), plan.rnd).size
 
     def observe(self, losses: Sequence[tuple[float, ...]]) -> Observation | None:
         """(D): the controller learns from the clients' losses of the pending round; from none, if none came."""
@@ -94,8 +111,11 @@ class Rounds:
         good = [each for each in losses if len(each) == wanted]
         seen = pending.seen
         if good:
-            before, after, *probe = (sum(column) / len(good) for column in zip(*good, strict=True))
-            seen = seen._replace(loss_before=before, loss_after=after, loss_probe=probe[0] if probe else None)
+            before, after, *probe = means = [sum(column) / len(good) for column in zip(*good, strict=True)]
+            if all(math.isfinite(mean) for mean in means):
+                seen = seen._replace(loss_before=before, loss_after=after, loss_probe=probe[0] if probe else None)
+            else:  # each is finite, their sum is not: nothing can be learned from them
+                log(WARNING, "gradsift: round %d: the mean losses are %s: not used", seen.proposal.number, means)
         self.state.control = self.controller.update(self.state.control, seen)
         return seen
 
@@ -155,7 +175,8 @@ class Rounds:
         kept = torch.zeros(merged.dim, dtype=torch.bool)
         kept[merged.indices] = True
         for client, upload in uploads.items():
-            self.state.clients[client].settle = Settle(number, upload.checksum, kept[upload.sent.indices])
+            mask = kept[upload.sent.indices]
+            self.state.clients[client].settle = Settle(number, upload.session, upload.checksum, mask)
 
     def _traffic(self, numbers: Sequence[int], up: Sparse, down: Sparse) -> Traffic:
         """What the clients sent and received, or would have; in bytes of the wire format where the cost counts them."""

@@ -22,6 +22,7 @@ class Settle(NamedTuple):
     """
 
     number: int
+    session: str
     checksum: int
     kept: Tensor  # a mask over the upload, ascending by index
     done: bool = False  # the client has said that it has settled

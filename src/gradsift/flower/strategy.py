@@ -21,14 +21,15 @@ from gradsift.control import Controller
 from gradsift.cost import CostModel
 from gradsift.draws import rng
 from gradsift.errors import GradsiftError, RunError
-from gradsift.flower import checkpoint
+from gradsift.flower import checkpoint, files
 from gradsift.flower.inbox import Inbox, Refusal
-from gradsift.flower.metrics import averaged
-from gradsift.flower.options import Options
+from gradsift.flower.metrics import Aggregate, averaged
+from gradsift.flower.options import Options, check_flowers
 from gradsift.flower.orders import Orders
 from gradsift.flower.protocol import Order, payload
 from gradsift.flower.roster import Roster, enter
 from gradsift.flower.rounds import Plan, Record, Rounds
+from gradsift.flower.server_state import Client
 from gradsift.simulation.sampling import participants
 from gradsift.simulation.schedule import Schedule
 from gradsift.sparsify import Sparsifier
@@ -67,30 +68,39 @@ class SparseStrategy(Strategy):
         min_evaluate_nodes: int = 2,
         min_available_nodes: int = 2,
         weighted_by_key: str = "num-examples",
+        arrayrecord_key: str = "arrays",
         configrecord_key: str = "config",
+        train_metrics_aggr_fn: Aggregate | None = None,
+        evaluate_metrics_aggr_fn: Aggregate | None = None,
     ) -> None:
-        self.options = Options.of(
-            model,
-            sparsifier,
-            controller,
-            cost,
-            k,
-            lr,
-            seed,
-            exchanges,
-            values,
-            buffers,
-            fraction_train,
-            fraction_evaluate,
+        self.options = Options.of(model, sparsifier, controller, cost, k, lr, seed, exchanges, values, buffers)
+        check_flowers(
+            {"fraction_train": fraction_train, "fraction_evaluate": fraction_evaluate},
+            {
+                "min_train_nodes": min_train_nodes,
+                "min_evaluate_nodes": min_evaluate_nodes,
+                "min_available_nodes": min_available_nodes,
+            },
+            {
+                "weighted_by_key": weighted_by_key,
+                "arrayrecord_key": arrayrecord_key,
+                "configrecord_key": configrecord_key,
+            },
+            train_metrics_aggr_fn=train_metrics_aggr_fn,
+            evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
         )
-        self.file = None if checkpoint is None else Path(checkpoint)
+        self.file = None if checkpoint is None else files.as_path("checkpoint", checkpoint)
+        if self.file is not None and self.file.is_dir():
+            raise GradsiftError(f"checkpoint must be a file, {self.file} is a folder")
         self.fraction_train, self.fraction_evaluate = fraction_train, fraction_evaluate
         self.min_train_nodes, self.min_evaluate_nodes = min_train_nodes, min_evaluate_nodes
         self.min_available_nodes = min_available_nodes
-        self.weighted_by_key, self.config_key = weighted_by_key, configrecord_key
+        self.weighted_by_key = weighted_by_key
+        self.arrays_key, self.config_key = arrayrecord_key, configrecord_key
+        self.train_metrics_aggr_fn, self.evaluate_metrics_aggr_fn = train_metrics_aggr_fn, evaluate_metrics_aggr_fn
         self.records: list[Record] = []  # one a round
-        self.refused: list[Refusal] = []
         self._roster = Roster()
+        self.refused: list[Refusal] = self._roster.refused
         self._experiment, self._session = token_hex(8), token_hex(8)
         self._timeout = 3600.0
         self._rounds: Rounds | None = None
@@ -140,6 +150,14 @@ class SparseStrategy(Strategy):
         )
         if not left:
             result.arrays = initial_arrays
+        for metrics in (
+            result.train_metrics_clientapp,
+            result.evaluate_metrics_clientapp,
+            result.evaluate_metrics_serverapp,
+        ):
+            counted = {number + done: record for number, record in metrics.items()}  # Flower counts from 1 again
+            metrics.clear()
+            metrics.update(counted)
         return result
 
     def configure_train(
@@ -151,6 +169,8 @@ class SparseStrategy(Strategy):
             self._plan = None
             return []
         nodes = self._open(arrays, grid)
+        if self.options.exchanges == 2:
+            self._ask_again(nodes, grid)
         self._plan = plan = self.rounds.plan()
         count = _count(nodes, self.fraction_train, self.min_train_nodes)
         chosen = [sorted(nodes)[i] for i in participants(len(nodes), count, self.options.seed, plan.first)]
@@ -175,9 +195,8 @@ class SparseStrategy(Strategy):
         record |= {"up-bytes": inbox.bytes, "down-bytes": self._down}
         self.records.append(record)
         self._save()
-        metrics = averaged(inbox.contents.values(), self.weighted_by_key) | {
-            f"gradsift-{name}": value for name, value in record.items()
-        }
+        metrics = averaged(inbox.contents.values(), self.weighted_by_key, self.train_metrics_aggr_fn)
+        metrics |= {f"gradsift-{name}": value for name, value in record.items()}
         return self._arrays(), MetricRecord(metrics)
 
     def configure_evaluate(
@@ -211,14 +230,14 @@ class SparseStrategy(Strategy):
         if self.records:
             self.records[-1]["down-bytes"] += self._down
             self.records[-1]["up-bytes"] += inbox.bytes
-        metrics = averaged(inbox.contents.values(), self.weighted_by_key)
+        metrics = averaged(inbox.contents.values(), self.weighted_by_key, self.evaluate_metrics_aggr_fn)
         return MetricRecord(metrics) if metrics else None
 
     def _open(self, arrays: ArrayRecord, grid: Grid) -> Mapping[int, int]:
         """Begin, if that has not been done; the connected clients and their nodes."""
         options, restored = self.options, None
         if self._rounds is None and self.file is not None and self.file.exists():
-            restored = checkpoint.load(self.file, options.layout, options.sparsifier, options.controllers)
+            restored = checkpoint.load(self.file, options)
             self._experiment = restored[1]
         least = max(self.min_available_nodes, self.min_train_nodes)
         nodes, reports = self._roster.call(grid, least, self._order("hello"), self._timeout)
@@ -233,9 +252,31 @@ class SparseStrategy(Strategy):
         enter(self.rounds.state, reports)
         return nodes
 
+    def _ask_again(self, nodes: Mapping[int, int], grid: Grid) -> None:
+        """The losses of a round that a run before this one merged, and was ended before it had them."""
+        state = self.rounds.state
+        if state.pending is None:
+            return
+        self._plan = self.rounds.last_plan(state.pending)
+        took_part = [client for client in nodes if _merged_in(state.clients[client], state.number)]
+        log(INFO, "gradsift: asking %d clients again for the losses of round %d", len(took_part), state.number)
+        acts = dict.fromkeys(took_part, "probe")
+        messages = self._messages(nodes, acts, took_part, MessageType.EVALUATE, ConfigRecord())
+        inbox = self._inbox(grid.send_and_receive(messages, timeout=self._timeout), train=False)
+        self.rounds.observe([inbox.losses[client] for client in sorted(inbox.losses)])
+        self._save()
+
     def _order(self, act: str) -> Order:
         number = 0 if self._plan is None else self._plan.rnd.number
-        return Order(act, self._experiment, self._session, number, buffers=self.options.buffers)
+        return Order(
+            act,
+            self._experiment,
+            self._session,
+            number,
+            buffers=self.options.buffers,
+            arrays_key=self.arrays_key,
+            config_key=self.config_key,
+        )
 
     def _messages(
         self,
@@ -261,7 +302,6 @@ class SparseStrategy(Strategy):
         inbox = Inbox(self.rounds, self._plan, self._sent, self._roster.client_of, self.weighted_by_key)
         for reply in replies:
             inbox.take(reply, train=train)
-        inbox.close()
         self.refused += inbox.refused
         return inbox
 
@@ -271,10 +311,11 @@ class SparseStrategy(Strategy):
 
     def _save(self) -> None:
         if self.file is not None:
-            rounds, options = self.rounds, self.options
-            checkpoint.save(
-                self.file, rounds.state, self._experiment, options.layout, rounds.sparsifier, rounds.controller
-            )
+            checkpoint.save(self.file, self.rounds.state, self._experiment, self.options, self.rounds.controller)
+
+
+def _merged_in(client: Client, number: int) -> bool:
+    return client.settle is not None and client.settle.number == number
 
 
 def _count(nodes: Mapping[int, int], fraction: float, least: int) -> int:

@@ -70,7 +70,7 @@ def _settle(state: ClientState, order: Order, changed: Sparse | None) -> tuple[C
         return state, ""
     if upload_checksum(state.session, state.uploaded, state.upload) != order.settle_checksum:
         state = replace(state, settled=order.settle_checksum)
-        if order.settle_number < state.uploaded:
+        if order.settle_session in state.sessions.split() and order.settle_number < state.uploaded:
             return state, ""  # the server has gone back to before an upload that is settled here: the residual is right
         # An upload was merged that this state does not know of: what it holds may have been delivered already.
         why = f"it does not know its upload of round {order.settle_number}" if bool(state.residual.any()) else ""

@@ -122,8 +122,8 @@ def _state(about: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[State, in
 
 
 def _check_fit(path: Path, members: dict[str, Any], like: State) -> None:
-    wanted = {name: _kind(value.numpy(force=True)) for name, value in _arrays(like).items()}
-    trial = _kind(like.weights.numpy(force=True))
+    wanted = {name: _kind(value) for name, value in _arrays(like).items()}
+    trial = _kind(like.weights)
     wanted |= {name: trial for name in members if name in ("pending/before", "pending/after", "pending/probe")}
     found = {name: _kind(value) for name, value in members.items()}
     for name in sorted(wanted.keys() | found.keys()):
@@ -133,11 +133,13 @@ def _check_fit(path: Path, members: dict[str, Any], like: State) -> None:
 
 
 def _kind(value: Any) -> str:
-    return f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+    if not isinstance(value, np.ndarray | Tensor):
+        return type(value).__name__
+    return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
 
 
 def _tensor(value: Any, device: torch.device) -> Tensor:
-    return torch.from_numpy(value.copy()).to(device)
+    return torch.from_numpy(value).to(device)
 
 
 def _unreadable(path: Path, problem: Exception) -> str:

@@ -6,6 +6,7 @@ and read back while the next one's gradients run.
 Shapes: N clients, n of them in a round, D weights, b samples a minibatch; residual [N, D].
 """
 
+import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -108,9 +109,10 @@ class Engine:
         self.device = device
         self.working_on = 0  # the round that an error belongs to
         self._begun: Begun | None = None
+        self._done: Record | None = None  # finished while the next round was begun
         self._start = data.start
         self._everyone = self._clients(np.arange(data.num_clients))
-        self._streams = memory.must_stream(data.num_clients, self.flat.dim, dtype, device, self._chunk * each)
+        self._streams = self._must_stream(dtype, self._chunk * each)
         # What must be known before the gradients: who takes part, or how many elements leave while they pass by.
         self._needs_k_first = self._streams or type(sparsifier).period is not Sparsifier.period
         self.state = self._initial(dtype)
@@ -134,6 +136,12 @@ class Engine:
         """[n, b, ...] the first samples of the first two clients."""
         rows = torch.from_numpy(np.stack([start + np.arange(batch_size) for start in self.data.start[:2]]))
         return self.data.x[rows], self.data.y[rows]
+
+    def _must_stream(self, dtype: torch.dtype, activations: int) -> bool:
+        """By what the first round needs: k is largest there, or not known to grow."""
+        first = self.controller.propose(self.controller.init(dim=self.flat.dim, seed=self.settings.seed), 1)
+        k = 0 if self.sparsifier.dense else min(self.flat.dim, round_k(first.k, self.settings.seed, 1))
+        return memory.must_stream(self.data.num_clients, self.flat.dim, k, dtype, self.device, activations)
 
     def _initial(self, dtype: torch.dtype) -> State:
         clients = self.data.num_clients
@@ -161,6 +169,7 @@ class Engine:
         """
         state, settings = self.state, self.settings
         number, before = state.number + 1, self._begun
+        self._done = None
         done = proposal = None
         first = number
         if self._needs_k_first:
@@ -290,8 +299,15 @@ class Engine:
             observed = begun.answered._replace(**losses)
             self.state.control = self.controller.update(self.state.control, observed)
             record |= losses | {"observed": observed.proposal.number, "sign": estimated_sign(observed)}
-        self._begun = None
+        self._begun, self._done = None, record
         return record
+
+    def salvage(self) -> Record | None:
+        """After an error in a round: the record of the round before it, if that was not returned; else None."""
+        if self._done is None and self._begun is not None and self._begun.record["round"] < self.working_on:
+            with contextlib.suppress(Exception):
+                self._finish(self._begun)
+        return self._done
 
     def evaluate(self) -> tuple[float, float | None]:
         """The share-weighted loss over all training data, and the accuracy on the test split, at the global weights."""

@@ -7,6 +7,7 @@ for each client, [n, ...], like weights in a FedAvg period, and averaged whereve
 
 import contextlib
 import copy
+import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from gradsift.simulation import shared
 
 Loss = Callable[[Any, Tensor], Tensor]  # (outputs, targets) -> the mean over the batch
 Named = dict[str, Tensor]
+_LOG = logging.getLogger("gradsift")
 
 
 class FlatModel:
@@ -140,6 +142,7 @@ class FlatModel:
             by_client = _each(outputs, lambda values: values.reshape(*x.shape[:2], *values.shape[1:]))
             losses = torch.func.vmap(self.loss, randomness="different")(by_client, y)
         losses.sum().backward()  # type: ignore[no-untyped-call]
+        sink.forget()
         return losses.detach()
 
     def _batched(self, total: Tensor, point: Tensor, buffers: Named, x: Tensor, y: Tensor) -> tuple[Tensor, Named]:
@@ -165,7 +168,9 @@ class FlatModel:
 
     def choose_way(self, x: Tensor, y: Tensor) -> None:
         """Take the one-pass way if the module allows it and a trial [n, b, ...] gives the same as the general one."""
-        if self.moving or shared.unsupported(self.module) is not None:
+        reason = f"{self.moving[0]} moves in training" if self.moving else shared.unsupported(self.module)
+        if reason is not None:
+            self._say_slower(reason)
             return
         module = copy.deepcopy(self.module)
         named = dict(module.named_parameters())
@@ -178,14 +183,21 @@ class FlatModel:
         # Not at the first weights alone: a head that starts at zero would hide every gradient below it.
         noise = torch.from_numpy(rng(0, "trial").standard_normal((len(x), self.dim))).to(self.weights())
         first, near, apart = self.weights(), self.weights() + 0.1 * noise[0], self.weights() + 0.1 * noise
+        if x.is_floating_point():  # clients that differ in scale, to show statistics taken over all samples together
+            x = x * torch.linspace(1, 0.5, len(x), device=x.device, dtype=x.dtype).view(-1, *[1] * (x.dim() - 1))
         for sink.channels_last in (True, False):  # some modules view what only the plain order lets them
             if self._ways_agree(first, x, y) and self._ways_agree(near, x, y):
                 self._shared_own = self._ways_agree(apart, x, y)
                 break
         else:
             self._shared = None  # the general way will say what is wrong, if anything is
+            self._say_slower("a trial batch gave other gradients, or none")
         for part in drops:
             part.training = True
+
+    def _say_slower(self, reason: str) -> None:
+        name = type(self.module).__name__
+        _LOG.warning("gradients of %s are taken by vmap, not in one pass, which is slower: %s", name, reason)
 
     def _ways_agree(self, point: Tensor, x: Tensor, y: Tensor) -> bool:
         one, other = (point.new_zeros(len(x), self.dim) for _ in range(2))
@@ -207,6 +219,7 @@ class FlatModel:
         plain = self.loss is functional.cross_entropy or (
             type(self.loss) is nn.CrossEntropyLoss
             and self.loss.weight is None  # which the mean would be weighted by
+            and self.loss.ignore_index < 0  # and labels are not: none is left out of the mean
             and self.loss.label_smoothing == 0
             and self.loss.reduction == "mean"
         )

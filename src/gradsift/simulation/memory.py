@@ -7,25 +7,30 @@ import torch
 from gradsift.errors import GradsiftError
 
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_CACHE = "/sys/fs/cgroup/memory.stat"
 _USES = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
+_COPIES = 4  # of an upload, while it is sorted, ranked and merged
 _USABLE = 0.9  # of what is free: the rest is for what we do not count
 
 
-def must_stream(num_clients: int, dim: int, dtype: torch.dtype, device: torch.device, other: int = 0) -> bool:
+def must_stream(num_clients: int, dim: int, k: int, dtype: torch.dtype, device: torch.device, other: int = 0) -> bool:
     """Whether residuals [N, D] must live in the host's memory; refuses them if they do not fit there either.
 
-    A round needs them and one more buffer of their size, beside ``other`` bytes for activations and gradients.
+    A round at ``k`` needs them and one more buffer of their size, its uploads with what is made of them on the way, and
+    ``other`` bytes for activations and gradients.
     """
     residuals = num_clients * dim * dtype.itemsize
-    if 2 * residuals + other <= _USABLE * free_bytes(device):
+    uploads = _COPIES * num_clients * k * (torch.int64.itemsize + dtype.itemsize)
+    if 2 * residuals + uploads + other <= _USABLE * free_bytes(device):
         return False
-    if residuals + other <= _USABLE * free_bytes(torch.device("cpu")):
+    if residuals + uploads + other <= _USABLE * free_bytes(torch.device("cpu")):
         return True
     kinds = dict.fromkeys((str(device), "cpu"))  # once each
     free = ", ".join(f"{kind} has {_size(free_bytes(torch.device(kind)))}" for kind in kinds)
     raise GradsiftError(
         f"the residuals do not fit: {num_clients} clients x {dim} weights x {dtype.itemsize} bytes ="
-        f" {_size(residuals)} (and {_size(other)} for activations and gradients); free memory: {free}"
+        f" {_size(residuals)}, with {_size(uploads)} for uploads of k = {k} and {_size(other)} for activations and"
+        f" gradients; free memory: {free}"
     )
 
 
@@ -38,8 +43,17 @@ def free_bytes(device: torch.device) -> int:
     for limit, used in zip(_LIMITS, _USES, strict=True):
         top, now = _number(limit), _number(used)
         if top is not None and now is not None:
-            found.append(max(0, top - now))
+            found.append(max(0, top - now + _reclaimable()))
     return min(found)
+
+
+def _reclaimable() -> int:
+    """Bytes of files that a container holds in memory only while nobody needs it."""
+    try:
+        lines = Path(_CACHE).read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
 
 
 def _available() -> int:

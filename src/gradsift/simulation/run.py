@@ -183,12 +183,18 @@ def _rounds(
         if on_round is not None:
             on_round(record)
 
+    before: Record | None = None
     stopped = stop.finished(records[-1]) if records else None
     with _interruptible() as interrupted:
         while stopped is None:
-            before = _working(engine, engine.begin)
-            if before is not None:
-                keep(before)
+            try:
+                before = _working(engine, engine.begin)
+            except BaseException:
+                before = engine.salvage()
+                raise
+            finally:
+                if before is not None:
+                    keep(before)
             number = engine.state.number
             stopped = stop.due(number, engine.state.spent)
             # Also the first: whoever reads the records infers the columns' types from the first lines.

@@ -21,6 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gradsift import sparse
+
 UNFOLD_LIMIT = 32  # inputs times kernel elements up to which unfolded products beat a grouped convolution
 
 
@@ -32,6 +34,10 @@ class Sink:
         self.total: Tensor = torch.empty(0)  # [n, D]
         self.own: Tensor | None = None  # [n, D] each client's weights; None: those of the module
         self.channels_last = True  # whether images go through in that order
+
+    def forget(self) -> None:
+        """Let go of the tensors of the pass that has ended."""
+        self.total, self.own = torch.empty(0), None
 
     def images(self, values: Tensor) -> Tensor:
         """[n, C, H, W] in memory as [n, H, W, C], also where one channel leaves torch the choice."""
@@ -108,12 +114,12 @@ def _hooked(part: nn.Module) -> bool:
 
 
 def _pooled(pool: nn.MaxPool2d, relu: bool) -> Callable[[Tensor], Tensor]:
-    tall, wide = pool.kernel_size if isinstance(pool.kernel_size, tuple) else (pool.kernel_size, pool.kernel_size)
+    tall, wide = (pool.kernel_size,) * 2 if isinstance(pool.kernel_size, int) else pool.kernel_size
     apart = pool.padding in (0, (0, 0)) and pool.dilation in (1, (1, 1)) and pool.kernel_size == pool.stride
 
     def forward(x: Tensor) -> Tensor:
         even = x.dim() == 4 and x.shape[2] % tall == x.shape[3] % wide == 0
-        if apart and even and x.is_cuda and torch.is_grad_enabled():
+        if apart and even and sparse.queued(x) and torch.is_grad_enabled():
             largest = _MaxPool2d.apply(x, pool.kernel_size)  # type: ignore[no-untyped-call]
         else:
             largest = nn.MaxPool2d.forward(pool, x)
@@ -220,7 +226,7 @@ def _own_convolution(x: Tensor, part: nn.Conv2d, sink: Sink) -> Tensor:
     weights = sink.each(part.weight)
     bias = None if part.bias is None else sink.each(part.bias)
     clients, each = len(weights), len(x) // len(weights)
-    if not x.is_cuda:
+    if not sparse.queued(x):
         outs = [
             functional.conv2d(
                 x[own],
@@ -254,7 +260,7 @@ def _own_input_gradient(g: Tensor, x: Tensor, part: nn.Conv2d, sink: Sink) -> Te
     weights = sink.each(part.weight)
     clients, each = len(weights), len(x) // len(weights)
     only_input = (True, False, False)
-    if not x.is_cuda:
+    if not sparse.queued(x):
         parts = enumerate(_slices(clients, each))
         return torch.cat(
             [_conv_backward(g[own], x[own], weights[i], part, part.groups, only_input)[0] for i, own in parts]
@@ -297,7 +303,7 @@ def _add_conv_weight(rows: Tensor, g: Tensor, x: Tensor, part: nn.Conv2d) -> Non
     if _unfolds(rows[0], part):
         products = torch.bmm(_pixels(g).transpose(1, 2), _windows(x, part))  # [n b, out, taps]
         rows.add_(products.view(clients, each, *rows.shape[1:]).sum(dim=1))
-    elif g.is_cuda:
+    elif sparse.queued(g):
         gs, xs = _grouped(g, clients), _grouped(x, clients)
         weight = part.weight.expand(clients, *part.weight.shape).flatten(0, 1)
         rows.add_(_conv_backward(gs, xs, weight, part, clients * part.groups, (False, True, False))[1].view_as(rows))
@@ -311,7 +317,7 @@ def _input_gradient(g: Tensor, x: Tensor, part: nn.Conv2d, sink: Sink) -> Tensor
     assert not isinstance(part.padding, str)
     padding = [size - 1 - pad for size, pad in zip(part.kernel_size, part.padding, strict=True)]
     simple = part.stride == part.dilation == (1, 1) and part.groups == 1 and min(padding) >= 0
-    if g.is_cuda and simple:
+    if sparse.queued(g) and simple:
         # The same as a convolution with the weights turned around, for which cuDNN has much quicker kernels.
         return functional.conv2d(g, sink.images(part.weight.flip(2, 3).transpose(0, 1)), padding=padding)
     return _conv_backward(g, x, sink.images(part.weight), part, part.groups, (True, False, False))[0]

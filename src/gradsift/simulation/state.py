@@ -46,9 +46,9 @@ class Readings:
     def __init__(self, values: Named) -> None:
         self._values = {name: value.to("cpu", non_blocking=True) for name, value in values.items()}
         self._ready: torch.cuda.Event | None = None
-        if any(value.is_cuda for value in values.values()):
+        for device in {value.device for value in values.values() if value.is_cuda}:  # one, whichever it is
             self._ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._ready.record()
+            self._ready.record(torch.cuda.current_stream(device))
 
     def read(self) -> Named:
         """The values, on the CPU."""

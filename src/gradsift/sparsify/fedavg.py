@@ -10,6 +10,7 @@ inside a period.
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from gradsift.round import Round
@@ -29,7 +30,7 @@ class FedAvg(Sparsifier):
 
     def point(self, weights: Tensor, residual: Tensor, lr: float) -> Tensor:
         """Each client's own weights: it has taken its local steps."""
-        return weights - lr * residual
+        return torch.sub(weights, residual, alpha=lr)
 
     def choose(self, residual: Tensor, rnd: Round) -> Sparse:
         """The whole local drift in the last round of a period, an empty message before."""

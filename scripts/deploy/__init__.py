@@ -1,0 +1,1 @@
+"""A Flower deployment on this machine: a SuperLink and SuperNodes, with TLS and registered keys."""
