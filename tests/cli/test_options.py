@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from gradsift.cli import options
-from gradsift.cli.options import UsageError
+from gradsift.cli.build import make_controller
+from gradsift.cli.options import RUN, UsageError
+from gradsift.control.exp3 import Exp3
 
 
 def gathered(*flags: str, file: Path | None = None) -> dict[str, Any]:
@@ -103,3 +105,15 @@ def test_whole_numbers(text: str, value: int) -> None:
 def test_a_fraction_is_not_whole() -> None:
     with pytest.raises((UsageError, argparse.ArgumentTypeError), match="rounds"):
         gathered("--rounds", "2.5")
+
+
+def test_bandits_expect_no_more_rounds_than_a_budget_pays_for() -> None:
+    base = {option.name: option.default for option in RUN} | {"controller": "exp3", "rounds": 1_000_000}
+    for settings, horizon in (
+        ({}, 1_000_000),
+        ({"cost_budget": 249.5}, 250),
+        ({"cost_budget": 9.0, "cost": "money"}, 1_000_000),
+    ):
+        made = make_controller(base | settings, dim=100)
+        assert isinstance(made, Exp3)
+        assert made.horizon == horizon

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -136,8 +137,16 @@ def make_controller(settings: dict[str, Any], dim: int) -> Controller[Any]:
     if name == "fixed":
         options.setdefault("k", paper_ratio_k(dim))
     if name in ("exp3", "continuous-bandit"):
-        options.setdefault("horizon", settings["rounds"])
+        options.setdefault("horizon", _horizon(settings))
     return gradsift.controller(name, **options)
+
+
+def _horizon(settings: dict[str, Any]) -> int:
+    """How many rounds to expect: of normalised time a round takes 1 at least, so a budget is a limit on them too."""
+    budget, rounds = settings["cost_budget"], int(settings["rounds"])
+    if budget is None or settings["cost"] != "normalized-time":
+        return rounds
+    return max(1, min(rounds, math.ceil(float(budget))))
 
 
 def make_cost(settings: dict[str, Any]) -> CostModel:
