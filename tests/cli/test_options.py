@@ -108,7 +108,7 @@ def test_a_fraction_is_not_whole() -> None:
 
 
 def test_bandits_expect_no_more_rounds_than_a_budget_pays_for() -> None:
-    base = {option.name: option.default for option in RUN} | {"controller": "exp3", "rounds": 1_000_000}
+    base = {option.name: option.default for option in RUN} | {"controller": "exp3", "rounds": 1_000_000, "set": {}}
     for settings, horizon in (
         ({}, 1_000_000),
         ({"cost_budget": 249.5}, 250),
