@@ -14,6 +14,7 @@ from flwr.app import Context, RecordDict
 from flwr.common.serde import context_from_proto, context_to_proto
 
 from gradsift import GradsiftError
+from gradsift.errors import RunError
 from gradsift.flower import client_state
 from gradsift.flower.client_state import CONTEXT_LIMIT, ClientState, Store, default_folder
 from gradsift.flower.layout import Layout
@@ -194,7 +195,7 @@ def test_where_the_state_is_does_not_depend_on_the_upload(tmp_path: Path, monkey
 def test_a_server_cannot_name_a_folder_elsewhere(experiment: str, tmp_path: Path) -> None:
     strategy, grid = strategy_of(), LocalGrid(lambda: app(tmp_path / "a" / "b"), 2)
     strategy._experiment = experiment
-    with pytest.raises(GradsiftError, match="no client has said who it is"):
+    with pytest.raises(RunError, match="no client has said who it is"):
         play(strategy, grid)
     assert all("must be 16 hexadecimal digits" in refusal.reason or not experiment for refusal in strategy.refused)
     assert len(strategy.refused) == 2

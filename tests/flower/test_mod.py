@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import message_size_mod
 from torch import Tensor, nn
 
-from gradsift.flower import SparseMod, SparseStrategy
+from gradsift.flower import GradientTask, SparseMod, SparseStrategy, gradient_app
 from gradsift.flower.client_state import Store
 from gradsift.flower.protocol import RECORD
 from gradsift.wire import Limits, decode
@@ -146,6 +146,88 @@ def test_buffers_are_averaged_and_sent() -> None:
     assert strategy.refused == []
     round_of(strategy, grid, model, 3)
     torch.testing.assert_close(state(strategy, grid).rest["norm.running_mean"], torch.full((3,), 2.0))
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(4, 3)
+        self.norm = nn.BatchNorm1d(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.norm(self.body(x))
+        return out
+
+
+def small_task(context: Context) -> GradientTask:
+    draw = torch.Generator().manual_seed(int(context.node_config["partition-id"]))
+    x, y = 5 + torch.randn(20, 4, generator=draw), torch.randint(3, (20,), generator=draw)
+    return GradientTask(Small(), nn.CrossEntropyLoss(), x, y, batch_size=8)
+
+
+@pytest.mark.parametrize("keys", [{}, {"arrayrecord_key": "weights", "configrecord_key": "how"}])
+def test_buffers_of_the_papers_round_are_refused_or_averaged(keys: dict[str, str]) -> None:
+    torch.manual_seed(0)
+    model = Small()
+    start = ArrayRecord(model.state_dict())
+    grid = LocalGrid(lambda: gradient_app(small_task), CLIENTS)
+    strategy = SparseStrategy(model, fraction_evaluate=0, **keys)  # type: ignore[arg-type]
+    strategy.start(grid, start, num_rounds=1)
+    assert len(strategy.refused) == CLIENTS
+    for refusal in strategy.refused:
+        assert "norm.num_batches_tracked, norm.running_mean, norm.running_var changed in training" in refusal.reason
+
+    grid = LocalGrid(lambda: gradient_app(small_task), CLIENTS)
+    strategy = SparseStrategy(model, buffers="average", fraction_evaluate=1.0, **keys)  # type: ignore[arg-type]
+    after = strategy.start(grid, start, num_rounds=2).arrays.to_torch_state_dict()
+    assert strategy.refused == []
+    assert int(after["norm.num_batches_tracked"]) == 2
+    assert all(after["norm.running_mean"] != start.to_torch_state_dict()["norm.running_mean"])
+
+
+def test_a_gradient_without_the_buffers_is_refused_by_name() -> None:
+    def make() -> ClientApp:
+        app = ClientApp(mods=[SparseMod()])
+
+        @app.train()
+        def train(message: Message, context: Context) -> Message:
+            del context
+            given = message.content.array_records["arrays"].to_torch_state_dict()
+            gradient = {name: given[name] for name in ("body.weight", "body.bias", "norm.weight", "norm.bias")}
+            metrics = MetricRecord({"num-examples": 1})
+            return Message(RecordDict({"gradient": ArrayRecord(gradient), "metrics": metrics}), reply_to=message)
+
+        return app
+
+    model = Normed()
+    strategy = SparseStrategy(model, buffers="average", fraction_evaluate=0)
+    round_of(strategy, LocalGrid(make, CLIENTS), model)
+    assert len(strategy.refused) == CLIENTS
+    assert "did not return constant, norm.num_batches_tracked, norm.running_mean" in strategy.refused[0].reason
+    assert "in 'arrays'" in strategy.refused[0].reason
+
+
+def test_the_names_of_the_records_are_the_servers() -> None:
+    given: list[set[str]] = []
+
+    def make() -> ClientApp:
+        app = ClientApp(mods=[SparseMod()])
+
+        @app.train()
+        def train(message: Message, context: Context) -> Message:
+            del context
+            given.append(set(message.content))
+            assert message.content.config_records["how"]["x"] == 5
+            content = {"weights": message.content["weights"], "metrics": MetricRecord({"num-examples": 1})}
+            return Message(RecordDict(content), reply_to=message)
+
+        return app
+
+    model = nn.Linear(3, 2)
+    strategy = SparseStrategy(model, fraction_evaluate=0, arrayrecord_key="weights", configrecord_key="how")
+    round_of(strategy, LocalGrid(make, CLIENTS), model)
+    assert strategy.refused == []
+    assert given == [{"weights", "how"}] * CLIENTS
 
 
 def test_half_precision_is_kept_in_full_between_the_rounds() -> None:

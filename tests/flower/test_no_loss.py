@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from flwr.app import Context, Message
+from flwr.app import ConfigRecord, Context, Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradsift.flower import SparseStrategy
 from tests.flower.grid import Fault, LocalGrid, no_fault, node_of
-from tests.flower.ledger import Books, app, catch_up, computed, play, state_of, strategy_of
+from tests.flower.ledger import Books, app, arrays, catch_up, computed, play, state_of, strategy_of
 
 CLIENTS = 4
 WHO = st.integers(0, CLIENTS - 1)
@@ -20,7 +20,7 @@ FAULTS: list[Fault] = ["lost", "reply lost", "twice", "killed"]
 EVENTS = st.one_of(
     st.tuples(st.sampled_from(FAULTS), WHO),
     st.tuples(st.sampled_from(["restart", "remember", "roll back"]), WHO),
-    st.tuples(st.just("server restart"), WHO),
+    st.tuples(st.sampled_from(["server restart", "server ends halfway"]), WHO),
 )
 
 
@@ -86,6 +86,10 @@ def test_the_books_are_balanced(
                 elif what == "server restart":
                     strategy = strategy_of(**how)
             grid.faults = functools.partial(fault_of, faults)
+            if any(what == "server ends halfway" for what, _ in happens):  # after the uploads, before the losses
+                messages = strategy.configure_train(0, arrays(), ConfigRecord(), grid)
+                strategy.aggregate_train(0, grid.send_and_receive(messages))
+                strategy = strategy_of(**how)
             play(strategy, grid)
         grid.faults = no_fault
         play(strategy, grid)

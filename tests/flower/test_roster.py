@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable, Iterable
 
 import pytest
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Message
 
 from gradsift.flower.protocol import RECORD
 from tests.flower.grid import LocalGrid, node_of
@@ -40,11 +40,9 @@ def test_a_number_that_is_none_is_refused_and_the_others_go_on(name: str) -> Non
 
 def test_the_largest_number_of_a_node_is_taken() -> None:
     strategy, grid = strategy_of(), LocalGrid(app, CLIENTS)
-    node = 2**64 - 1
-    grid.contexts[node] = Context(1, node, {"partition-id": 2**64 - 1}, RecordDict(), {})
-    strategy.configure_train  # noqa: B018
-    play(strategy, grid)
-    assert strategy._roster.client_of[node] == 2**64 - 1
+    grid.tamper = answering_as(str(2**64 - 1), node_of(1))
+    assert play(strategy, grid)["clients"] == CLIENTS
+    assert strategy._roster.client_of[node_of(1)] == 2**64 - 1
 
 
 def test_a_node_that_was_turned_away_is_asked_again_when_the_other_is_gone() -> None:

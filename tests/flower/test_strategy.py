@@ -4,7 +4,7 @@ import copy
 import logging
 import re
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from flwr.clientapp import ClientApp
 from torch import nn
 
 from gradsift import GradsiftError
-from gradsift.flower import SparseMod, SparseStrategy
+from gradsift.flower import Probe, SparseMod, SparseStrategy, gradient_app
 from gradsift.flower.protocol import BUFFERS, RECORD
+from gradsift.flower.rounds import Rounds
 from gradsift.simulation.sampling import participants
 from gradsift.sparse import Sparse
 from gradsift.wire import encode
@@ -37,7 +38,7 @@ def changed(reply: Message, **fields: Any) -> Message:
 
 
 def sparse(indices: list[int], values: list[float], dim: int = 11) -> bytes:
-    return encode(Sparse(torch.tensor(indices), torch.tensor(values, dtype=torch.float64), dim))
+    return encode(Sparse(torch.tensor(indices, dtype=torch.int64), torch.tensor(values, dtype=torch.float64), dim))
 
 
 def forged_nan() -> bytes:
@@ -80,7 +81,7 @@ BAD: dict[str, tuple[Callable[[Message], Message], str]] = {
     "too many": (lambda reply: changed(reply, upload=sparse([1, 2, 3, 4], [1.0, 2, 3, 4])), "4 elements"),
     "too few": (
         lambda reply: changed(reply, upload=sparse([1, 2], [1.0, 2])),
-        "its upload has 2 elements, the order asks for 3",
+        "2 elements, the order asks for 3",
     ),
     "oversized": (lambda reply: changed(reply, upload=bytes(10_000)), "oversized: an upload of 10000 bytes"),
     "float32": (
@@ -127,6 +128,86 @@ def test_a_bad_reply_is_refused_and_the_others_go_on(
     state = state_of(strategy, grid, 1)
     assert state is not None
     assert torch.equal(books.total(1) + state.residual, computed(grid, 1))
+
+
+@pytest.mark.parametrize("exchanges", [1, 2])
+def test_losses_whose_mean_is_not_finite_are_none(exchanges: int, caplog: pytest.LogCaptureFixture) -> None:
+    strategy, grid = strategy_of(controller="extended-sign", exchanges=exchanges), LocalGrid(app, CLIENTS)
+    unchanged = strategy_of(controller="extended-sign", exchanges=exchanges)
+    silent = LocalGrid(app, CLIENTS)
+    play(strategy, grid)
+    play(unchanged, silent)
+
+    def losses(value: list[float] | None) -> Callable[[Message], Iterable[Message]]:
+        return lambda reply: [
+            changed(reply, losses=value) if "losses" in reply.content.config_records[RECORD] else reply
+        ]
+
+    grid.tamper, silent.tamper = losses([1.7e308] * 3), losses(None)
+    with caplog.at_level(logging.WARNING, "flwr"):
+        play(strategy, grid)
+    play(unchanged, silent)
+    assert "the mean losses are [inf, inf, inf]: not used" in caplog.text
+    assert strategy.refused == []
+    assert strategy.rounds.state.control == unchanged.rounds.state.control  # as if nobody had said anything
+    grid.tamper = lambda reply: [reply]
+    assert play(strategy, grid)["clients"] == CLIENTS
+
+
+@pytest.mark.parametrize("size", [0, 1, 2])
+def test_an_upload_of_another_size_is_refused_without_a_vote(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All clients agree on a size that the order does not fix, or one is alone; nothing of theirs is used."""
+    used: list[Sequence[tuple[float, ...]]] = []
+    monkeypatch.setattr(Rounds, "observe", lambda _, losses: used.append(losses))
+    for clients in (1, CLIENTS):
+        strategy = strategy_of(controller="extended-sign", min_train_nodes=1, min_available_nodes=1)
+        grid = LocalGrid(app, clients)
+        play(strategy, grid)
+        before = strategy.rounds.state.weights.clone()
+        short = sparse(list(range(size)), [1.0] * size)
+
+        def tamper(reply: Message, short: bytes = short) -> Iterable[Message]:
+            return [changed(reply, upload=short) if "upload" in reply.content.config_records[RECORD] else reply]
+
+        grid.tamper = tamper
+        record = play(strategy, grid)
+        assert (record["clients"], record["refused"]) == (0, clients)
+        asked = record["used-k"]
+        assert {r.reason for r in strategy.refused} == {f"its upload has {size} elements, the order asks for {asked}"}
+        assert torch.equal(strategy.rounds.state.weights, before)
+        assert all("losses" in reply.content.config_records[RECORD] for reply in grid.replies[-clients:])
+        assert used[-1] == []  # though they sent some
+
+
+@pytest.mark.parametrize(("sparsifier", "k", "sizes"), [("periodic-k", 4, [4, 4, 3, 4]), ("fedavg", 2, [0, 11, 0, 11])])
+def test_the_size_that_an_order_fixes_is_the_sparsifiers(sparsifier: str, k: int, sizes: list[int]) -> None:
+    strategy, grid = strategy_of(sparsifier=sparsifier, k=k), LocalGrid(app, CLIENTS)
+    assert [play(strategy, grid)["up-elements"] for _ in sizes] == sizes
+    assert strategy.refused == []
+    strategy, grid = strategy_of(sparsifier=sparsifier, k=k), LocalGrid(app, CLIENTS)
+    wrong = {"periodic-k": sparse([1, 2, 3], [1.0] * 3), "fedavg": sparse(list(range(11)), [1.0] * 11)}[sparsifier]
+    grid.tamper = lambda reply: [changed(reply, upload=wrong) if "upload" in reply.content["gradsift"] else reply]
+    assert play(strategy, grid)["clients"] == 0
+
+
+def test_metrics_are_aggregated_by_the_users_own_functions() -> None:
+    given: list[tuple[str, int, str]] = []
+
+    def own(name: str) -> Callable[[list[RecordDict], str], MetricRecord]:
+        def aggregate(contents: list[RecordDict], key: str) -> MetricRecord:
+            given.append((name, len(contents), key))
+            return MetricRecord({name: sum(int(str(content["metrics"][key])) for content in contents)})
+
+        return aggregate
+
+    strategy = strategy_of(
+        fraction_evaluate=1.0, train_metrics_aggr_fn=own("trained"), evaluate_metrics_aggr_fn=own("evaluated")
+    )
+    result = strategy.start(LocalGrid(app, CLIENTS), arrays(), num_rounds=1)
+    assert given == [("trained", CLIENTS, "num-examples"), ("evaluated", CLIENTS, "num-examples")]
+    assert result.train_metrics_clientapp[1]["trained"] == 1 + 2 + 4
+    assert result.train_metrics_clientapp[1]["gradsift-clients"] == CLIENTS
+    assert dict(result.evaluate_metrics_clientapp[1]) == {"evaluated": CLIENTS}
 
 
 def test_a_repeated_reply_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,6 +442,26 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "sparsifier": ({"sparsifier": "top-k"}, "unknown sparsifier 'top-k'"),
     "dense": ({"sparsifier": "send-all", "controller": "sign"}, "'send-all' is dense"),
     "lr": ({"lr": 0.0}, "lr must be positive"),
+    "a word for lr": ({"lr": "fast"}, "lr must be a number or a function of the round, got 'fast'"),
+    "lr that is not a number": ({"lr": float("nan")}, "lr must be a finite number, got nan"),
+    "a truth for lr": ({"lr": True}, "lr must be a finite number, got True"),
+    "cost": ({"cost": "cheap"}, "cost must be a CostModel, got 'cheap'"),
+    "a number for a sparsifier": ({"sparsifier": 5}, "sparsifier must be a name or a Sparsifier, got 5"),
+    "a number for a controller": ({"controller": 5}, "not a controller: 5"),
+    "a folder for a checkpoint": ({"checkpoint": "/"}, "checkpoint must be a file, / is a folder"),
+    "a number for a checkpoint": ({"checkpoint": 3}, "checkpoint must be a path, got 3"),
+    "min_train_nodes": ({"min_train_nodes": -1}, "min_train_nodes must be at least 0, got -1"),
+    "min_evaluate_nodes": ({"min_evaluate_nodes": "a"}, "min_evaluate_nodes must be an integer, got 'a'"),
+    "min_available_nodes": ({"min_available_nodes": 1.5}, r"min_available_nodes must be an integer, got 1\.5"),
+    "weighted_by_key": ({"weighted_by_key": 3}, "weighted_by_key must be a name .*, got 3"),
+    "configrecord_key": ({"configrecord_key": None}, "configrecord_key must be a name .*, got None"),
+    "our own key": ({"configrecord_key": "gradsift"}, "configrecord_key must be a name .*, got 'gradsift'"),
+    "arrayrecord_key": ({"arrayrecord_key": "gradient"}, "arrayrecord_key must be a name .*, got 'gradient'"),
+    "one key for two": (
+        {"arrayrecord_key": "x", "configrecord_key": "x"},
+        "arrayrecord_key and configrecord_key .*'x'",
+    ),
+    "train_metrics_aggr_fn": ({"train_metrics_aggr_fn": 1}, "train_metrics_aggr_fn must be a function, got 1"),
 }
 
 
@@ -369,6 +470,23 @@ def test_bad_options_are_refused(what: str) -> None:
     options, said = BAD_OPTIONS[what]
     with pytest.raises(GradsiftError, match=said):
         SparseStrategy(model(), **options)
+
+
+BAD_CLIENTS: dict[str, tuple[Callable[[], object], str]] = {
+    "probe": (lambda: SparseMod(3), "probe must be a Probe of two functions, got 3"),  # type: ignore[arg-type]
+    "a function": (lambda: SparseMod(lambda: 1), "probe must be a Probe of two functions"),  # type: ignore[arg-type]
+    "half a probe": (lambda: SparseMod(Probe(lambda *_: 1.0, None)), "probe must be"),  # type: ignore[arg-type]
+    "state_folder": (lambda: SparseMod(state_folder=5), "state_folder must be a path, got 5"),  # type: ignore[arg-type]
+    "no state_folder": (lambda: SparseMod(state_folder=""), "state_folder must be a path, got ''"),
+    "task": (lambda: gradient_app(3), "task must be a function of a context, got 3"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("what", BAD_CLIENTS)
+def test_bad_options_of_clients_are_refused(what: str) -> None:
+    make, said = BAD_CLIENTS[what]
+    with pytest.raises(GradsiftError, match=said):
+        make()
 
 
 def test_bad_models_and_arrays_are_refused() -> None:

@@ -148,6 +148,8 @@ def check_flowers(fractions: dict[str, float], counts: dict[str, int], keys: dic
     for name, key in keys.items():
         if not isinstance(key, str) or not key or key in (RECORD, FULL, BUFFERS, GRADIENT):
             raise GradsiftError(f"{name} must be a name that gradsift does not use itself, got {key!r:.80}")
+    if keys["arrayrecord_key"] == keys["configrecord_key"]:
+        raise GradsiftError(f"arrayrecord_key and configrecord_key must differ, got {keys['arrayrecord_key']!r}")
     for name, function in functions.items():
         if function is not None and not callable(function):
             raise GradsiftError(f"{name} must be a function, got {function!r:.80}")
