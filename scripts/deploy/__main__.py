@@ -32,7 +32,7 @@ def main() -> int:
     except KeyboardInterrupt:
         print("\ninterrupted: everything is stopped", file=sys.stderr)
         return 130
-    except (DeploymentError, FileExistsError) as problem:
+    except (DeploymentError, OSError) as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 1
     return 0

@@ -71,7 +71,7 @@ def _summary(dim: int, done: list[Round], links: Count) -> str:
     dense = int(sum(each.record["clients"] for each in done)) * dim * 4
     return (
         f"{len(done)} rounds of {dim:,} weights, accuracy {done[-1].tested['accuracy']:.3f}. Bytes of all clients:\n"
-        f"  {'':12} {'gradsift':>12} {'dense FedAvg':>12}\n"
+        f"  {'':12} {'gradsift':>12} {'dense FedAvg':>12} (computed)\n"
         f"  {'up':12} {up:12,} {dense:12,}   {dense / up:.1f} times less\n"
         f"  {'down':12} {down:12,} {dense:12,}   {dense / down:.1f} times less\n"
         f"  {'on the links':12} {sum(links):12,} counted: with TLS, HTTP, the start of the run, Flower's polling"

@@ -47,7 +47,8 @@ class Log:
         elif found := _REFUSED.search(line):
             return found[0]
         elif found := _METRICS.search(line):
-            values: dict[str, float] = ast.literal_eval(found[1])
+            text = re.sub(r"\b(nan|inf)\b", r"'\1'", found[1])  # which are no literals
+            values = {name: float(value) for name, value in ast.literal_eval(text).items()}
             if "gradsift-round" in values:
                 self._record = {name.removeprefix("gradsift-"): value for name, value in values.items()}
             elif self._record is not None:

@@ -20,7 +20,7 @@ from tests.flower.left_behind import left_behind
 
 PAGE = "docs/deploy.md"
 # What changes the machine, and what sets up the environment that the tests run in.
-ELSEWHERE = ("make", "python3 -m venv", "pip install", "sudo")
+ELSEWHERE = ("make", "python3 -m venv", "env/bin/pip install", "sudo")
 
 
 class Machine:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gradsift.errors import GradsiftError
 
-PROTOCOL = 1
+PROTOCOL = 2
 RECORD = "gradsift"  # the key of an Order or a Report in a message
 FULL = "gradsift-full"  # ArrayRecord: the flat weights, and the rest of a state_dict
 BUFFERS = "gradsift-buffers"  # ArrayRecord: the entries of the rest that change in training
