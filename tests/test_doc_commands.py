@@ -17,7 +17,7 @@ from tests.test_docs import PAGES
 # What is not run, by how it starts, and why. Commands of gradsift are parsed all the same.
 NOT_RUN = {
     "make": "sets up an environment of its own and takes minutes; these tests are part of it",
-    "pip install": "needs a package index, and changes the environment",
+    **dict.fromkeys(("pip install", "env/bin/pip install"), "needs a package index, and changes the environment"),
     "gradsift run --data femnist": "needs FEMNIST, a GPU and an hour",
     "gradsift data get": "needs a network",
     "flwr run": "leaves a SuperLink behind; tests/flower/test_simulation.py runs these apps and stops it",

@@ -81,10 +81,11 @@ def top_k(dense: Tensor, k: int) -> Sparse:
         indices = magnitude.topk(k, dim=-1, sorted=False).indices
         del magnitude  # as large as ``dense``
         return _sorted_by_size(Sparse(indices, dense.gather(-1, indices), dim))
-    top, indices = magnitude.topk(k, dim=-1)
-    # torch.topk breaks ties as it likes: where more elements reach the threshold than fit, choose among them ourselves,
-    # and put the equal ones among the chosen in order.
-    crowded = (magnitude >= top[..., -1:]).sum(dim=-1) > k
+    # torch.topk breaks ties as it likes: where more elements reach the threshold than fit, which one more shows, choose
+    # among them ourselves, and put the equal ones among the chosen in order.
+    top, indices = magnitude.topk(k + 1, dim=-1)
+    crowded = top[..., k - 1] == top[..., k]
+    top, indices = top[..., :k], indices[..., :k]
     swapped = ((top[..., 1:] == top[..., :-1]) & (indices[..., 1:] < indices[..., :-1])).any(dim=-1)
     if bool((crowded | swapped).any()):
         if dense.dim() == 1:

@@ -40,19 +40,14 @@ def fair_selection(uploads: Sparse, k: int) -> Tensor:
     leading = ranked.values.abs().where(ranks == best[ranked.indices], 0)
     size = leading.new_zeros(uploads.dim).scatter_reduce_(0, where, leading.reshape(-1), "amax")
 
-    contenders = _contenders(best, levels, k)
-    contenders = contenders[size[contenders].argsort(descending=True, stable=True)]
-    return contenders[best[contenders].argsort(stable=True)][:k]
-
-
-def _contenders(best: Tensor, levels: int, k: int) -> Tensor:
-    """Coordinates among which the first k are, by index: those of best rank up to kappa, where their count passes k.
-
-    Only to sort fewer of them. Where every client sent k elements the answer is never short, and a CUDA device sorts
-    all coordinates sooner than it tells the host how many there are.
-    """
     if sparse.queued(best) and levels >= k:
-        return torch.arange(len(best), device=best.device)
+        # Where every client sent k elements the answer is never short, and a CUDA device sorts all coordinates sooner
+        # than it tells the host how many there are.
+        by_size = size.argsort(descending=True, stable=True)
+        return by_size[best[by_size].argsort(stable=True)][:k]
+    # All coordinates of best rank below kappa, where their count would pass k, and the largest of those at kappa.
     union = torch.bincount(best, minlength=levels + 1)[:levels].cumsum(0)  # [r]: |union of the clients' top r + 1|
     kappa = int((union <= k).sum())
-    return (best <= min(kappa, levels - 1)).nonzero().squeeze(-1)
+    sure = (best < kappa).nonzero().squeeze(-1)
+    edge = (best == kappa).nonzero().squeeze(-1) if kappa < levels else sure[:0]
+    return torch.cat([sure, edge[size[edge].argsort(descending=True, stable=True)][: k - len(sure)]])
