@@ -4,7 +4,6 @@ A reader finds the file as it was or as it is now, whenever the writer was kille
 """
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gradsift.errors import GradsiftError, RunError
-from gradsift.simulation.checkpoint import sync_folder
+from gradsift.simulation.checkpoint import write_members
 
 Facts = dict[str, Any]
 
@@ -30,15 +29,9 @@ def save(path: Path, kind: str, arrays: Mapping[str, Tensor], facts: Facts) -> N
     """Write, or leave what is there."""
     members: dict[str, Any] = {f"array/{name}": value.detach().cpu().numpy() for name, value in arrays.items()}
     about = json.dumps({"kind": kind, **facts}, allow_nan=False).encode()
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
-            np.savez(file, about=np.frombuffer(about, np.uint8), **members)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync_folder(path.parent)
+        write_members(path, {"about": np.frombuffer(about, np.uint8), **members})
     except OSError as problem:
         raise RunError(f"could not write {path}: {problem}; what was there before is untouched") from problem
 

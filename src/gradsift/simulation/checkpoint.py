@@ -36,6 +36,14 @@ def save(path: Path, state: State, run: str, records_bytes: int) -> None:
     }
     members: dict[str, Any] = {name: value.detach().cpu().numpy() for name, value in arrays.items()}
     members["about"] = np.frombuffer(json.dumps(about, allow_nan=False).encode(), dtype=np.uint8)
+    try:
+        write_members(path, members)
+    except OSError as problem:
+        raise RunError(f"could not write checkpoint {path}: {problem}; earlier checkpoints are untouched") from problem
+
+
+def write_members(path: Path, members: dict[str, Any]) -> None:
+    """Arrays as an .npz: whoever reads finds the file as it was or the whole new one, whenever this is cut short."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with open(temporary, "wb") as file:
@@ -44,8 +52,6 @@ def save(path: Path, state: State, run: str, records_bytes: int) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
         sync_folder(path.parent)
-    except OSError as problem:
-        raise RunError(f"could not write checkpoint {path}: {problem}; earlier checkpoints are untouched") from problem
     finally:
         temporary.unlink(missing_ok=True)  # still there only if the writing was cut short
 
