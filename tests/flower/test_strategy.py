@@ -17,7 +17,7 @@ from torch import nn
 
 from gradsift import GradsiftError
 from gradsift.flower import Probe, SparseMod, SparseStrategy, gradient_app
-from gradsift.flower.protocol import BUFFERS, RECORD
+from gradsift.flower.protocol import BUFFERS, PROTOCOL, RECORD
 from gradsift.flower.rounds import Rounds
 from gradsift.simulation.sampling import participants
 from gradsift.sparse import Sparse
@@ -91,7 +91,10 @@ BAD: dict[str, tuple[Callable[[Message], Message], str]] = {
     "not finite": (lambda reply: changed(reply, upload=forged_nan()), "infinite or not a number"),
     "a bad loss": (lambda reply: changed(reply, losses=[1.0, float("nan"), 1.0]), "its losses are"),
     "losses that are no numbers": (lambda reply: changed(reply, losses=["a"]), "losses must be a list of numbers"),
-    "another protocol": (lambda reply: changed(reply, protocol=2), "protocol 2 is not 1"),
+    "another protocol": (
+        lambda reply: changed(reply, protocol=PROTOCOL + 1),
+        f"protocol {PROTOCOL + 1} is not {PROTOCOL}",
+    ),
     "an unknown field": (lambda reply: changed(reply, surprise=1), "unknown field 'surprise'"),
     "a missing field": (lambda reply: changed(reply, can_probe=None), "a field is missing: .*can_probe"),
     "a bool for a number": (lambda reply: changed(reply, version=False), "version must be int"),
