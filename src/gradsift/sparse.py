@@ -48,8 +48,8 @@ class Sparse(NamedTuple):
         return type(self)(self.indices[part], self.values[part], self.dim)
 
 
-class Ranked(Sparse):
-    """A Sparse whose rows are known to be in the order of ``rank``; with anything replaced it is a plain one again."""
+class _Known(Sparse):
+    """A Sparse of which more is known, for as long as nothing of it is replaced."""
 
     __slots__ = ()
 
@@ -57,13 +57,16 @@ class Ranked(Sparse):
         return Sparse(*self)._replace(**changes)
 
 
-class Whole(Sparse):
-    """All elements of each row, in the order of their indices; with anything replaced it is a plain Sparse again."""
+class Ranked(_Known):
+    """The rows are in the order of ``rank``."""
 
     __slots__ = ()
 
-    def _replace(self, **changes: Any) -> Sparse:  # type: ignore[override]
-        return Sparse(*self)._replace(**changes)
+
+class Whole(_Known):
+    """All elements of each row, in the order of their indices."""
+
+    __slots__ = ()
 
 
 def top_k(dense: Tensor, k: int) -> Sparse:

@@ -1,6 +1,6 @@
 """The tables of ``gradsift regret``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -43,19 +43,29 @@ def definition4(measured: Measured) -> Table:
     """R(M) and R(M)/M after a quarter, half and all of the rounds to the lowest target, against its best fixed k."""
     names = ["Clock", "Controller", "k*", "Rounds M", "R(M)/M at M/4", "R(M)/M at M/2", "R(M)/M at M", "R(M)"]
     lines = []
-    target = min(measured.targets(), default=0.0)
-    for clock in measured.plan.clocks:
-        found = measured.bests.get((clock.label, target))
-        for name in measured.plan.controllers if found is not None else ():
-            assert found is not None
-            seeds = [
-                made
-                for seed in range(measured.plan.seeds)
-                if (made := _regret(measured, name, clock, seed, found, target)) is not None
-            ]
-            columns = [Spread(tuple(float(s[i]) for s in seeds), measured.plan.seeds) for i in range(5)]
-            lines.append([clock.label, CONTROLLERS.get(name, name), f"{found.k:,}", *map(spread, columns)])
+    target = _lowest(measured)
+    for clock, name, found in _against_best(measured):
+        seeds = [
+            made
+            for seed in range(measured.plan.seeds)
+            if (made := _regret(measured, name, clock, seed, found, target)) is not None
+        ]
+        columns = [Spread(tuple(float(s[i]) for s in seeds), measured.plan.seeds) for i in range(5)]
+        lines.append([clock.label, CONTROLLERS.get(name, name), f"{found.k:,}", *map(spread, columns)])
     return names, lines
+
+
+def _lowest(measured: Measured) -> float:
+    return min(measured.targets(), default=0.0)
+
+
+def _against_best(measured: Measured) -> Iterator[tuple[Clock, str, Best]]:
+    """Every clock with a best fixed k for the lowest target, every controller, and that k."""
+    for clock in measured.plan.clocks:
+        found = measured.bests.get((clock.label, _lowest(measured)))
+        if found is not None:
+            for name in measured.plan.controllers:
+                yield clock, name, found
 
 
 def assumption2(measured: Measured) -> tuple[Table, list[str], dict[str, list[Shape]]]:
@@ -96,18 +106,15 @@ def where_it_goes(measured: Measured) -> Table:
     names = ["Clock", "Controller", "Rounds", "Before k was found", "k above 2 k*", "k below k*/2"]
     names += ["Rounds without a sign", "Their cost", "Wrong signs"]
     lines = []
-    target = min(measured.targets(), default=0.0)
-    for clock in measured.plan.clocks:
-        found = measured.bests.get((clock.label, target))
-        for name in measured.plan.controllers if found is not None else ():
-            assert found is not None
-            seeds = []
-            for seed in range(measured.plan.seeds):
-                t = measured.searches.get((name, clock.label, seed))
-                if t is not None:
-                    part = _until(t, target)
-                    seeds.append(spending(part.k, part.round_cost, part.sign, found.k))
-            lines.append([clock.label, CONTROLLERS.get(name, name), *_spent(seeds, measured.plan.seeds)])
+    target = _lowest(measured)
+    for clock, name, found in _against_best(measured):
+        seeds = []
+        for seed in range(measured.plan.seeds):
+            t = measured.searches.get((name, clock.label, seed))
+            if t is not None:
+                part = _until(t, target)
+                seeds.append(spending(part.k, part.round_cost, part.sign, found.k))
+        lines.append([clock.label, CONTROLLERS.get(name, name), *_spent(seeds, measured.plan.seeds)])
     return names, lines
 
 

@@ -111,7 +111,8 @@ class Engine:
         self._begun: Begun | None = None
         self._done: Record | None = None  # finished while the next round was begun
         self._start = data.start
-        self._everyone = self._clients(np.arange(data.num_clients))
+        everyone, share = np.arange(data.num_clients), torch.from_numpy(data.share)
+        self._everyone = Clients(everyone, None, share, share.to(device, dtype))
         self._streams = self._must_stream(dtype, self._chunk * each)
         # What must be known before the gradients: who takes part, or how many elements leave while they pass by.
         self._needs_k_first = self._streams or type(sparsifier).period is not Sparsifier.period
@@ -182,9 +183,10 @@ class Engine:
         rows = self._to_device(self._minibatches(clients.present, number))
 
         # (A): gradients, residuals; step 1: uploads.
-        if proposal is not None and self._streams:
-            upload, gradients, local = self._streamed(clients, rows, lr, self._round(proposal, number))
-            residual = state.residual
+        if self._streams:
+            assert proposal is not None  # k is needed first
+            rnd, residual = self._round(proposal, number), state.residual
+            upload, gradients, local = self._streamed(clients, rows, lr, rnd)
         else:
             residual = state.residual if clients.index is None else state.residual[clients.index]
             point = self.sparsifier.point(state.weights, residual, lr)
@@ -194,8 +196,8 @@ class Engine:
                 self.working_on = number
             if not queued(residual):
                 self._check_finite(gradients, clients.present, number)
-            upload = self.sparsifier.choose(residual, self._round(proposal, number))
-        rnd = self._round(proposal, number)
+            rnd = self._round(proposal, number)
+            upload = self.sparsifier.choose(residual, rnd)
         probe_k = None
         if proposal.probe_k is not None:
             probe_k = round_probe_k(proposal.probe_k, rnd.k, settings.seed, number)
@@ -338,14 +340,11 @@ class Engine:
         return rnd
 
     def _clients(self, present: Ints) -> Clients:
-        if len(present) == self.data.num_clients and hasattr(self, "_everyone"):
-            return self._everyone
-        share = torch.from_numpy(self.data.share)
-        index = None
-        if len(present) < self.data.num_clients:
-            index = self._to_device(present)
-            share = share[present] / share[present].sum()
-        return Clients(present, index, share, self._to_device(share).to(self.flat.weights().dtype))
+        everyone = self._everyone
+        if len(present) == len(everyone.present):
+            return everyone
+        share = everyone.share[present] / everyone.share[present].sum()
+        return Clients(present, self._to_device(present), share, self._to_device(share).to(everyone.weight.dtype))
 
     def _to_device(self, values: Ints | Tensor) -> Tensor:
         """On the device, without waiting for it."""
@@ -376,7 +375,7 @@ class Engine:
     def _streamed(self, clients: Clients, rows: Tensor, lr: float, rnd: Round) -> tuple[Sparse, Named, Named]:
         """Gradients and uploads of residuals in the host's memory, a chunk of clients at a time on the device."""
         held, uploads, gradients, moved = self.state.residual, [], [], []
-        whole = False
+        merged_on, whole = self._merged_on(rnd, clients), False
         for part in self._parts(clients):
             who = clients.present[part]
             residual = held[who].to(self.device)
@@ -387,7 +386,7 @@ class Engine:
             chosen = self.sparsifier.choose(residual, rnd)
             whole = isinstance(chosen, Whole)
             if not whole:
-                uploads.append(chosen.to(self._uploads_on(chosen, clients)))
+                uploads.append(chosen.to(merged_on))
             gradients.append(values)
             moved.append(after)
         joined = {name: torch.cat([values[name] for values in gradients]) for name in gradients[0]}
@@ -396,11 +395,10 @@ class Engine:
         upload = everything(held if clients.index is None else held[clients.present]) if whole else concatenate(uploads)
         return upload, joined, local
 
-    def _uploads_on(self, chosen: Sparse, clients: Clients) -> torch.device:
-        """Where uploads like these of one chunk are merged: on the device if all of them take a small part of it."""
-        each = 3 * chosen.size * (chosen.indices.itemsize + chosen.values.itemsize)  # merging makes copies
-        fits = len(clients.present) * each <= memory.free_bytes(self.device) // 2
-        return self.device if fits else torch.device("cpu")
+    def _merged_on(self, rnd: Round, clients: Clients) -> torch.device:
+        """Where the uploads of a round are merged: on the device if all of them take a small part of it."""
+        uploads = memory.upload_bytes(len(clients.present), rnd.k, self.state.weights.dtype)
+        return self.device if uploads <= memory.free_bytes(self.device) // 2 else torch.device("cpu")
 
     def _parts(self, clients: Clients) -> Iterator[slice]:
         return chunks(len(clients.present), self._chunk)

@@ -181,12 +181,12 @@ class FlatModel:
         for part in drops:
             part.training = False  # two ways would draw differently
         # Not at the first weights alone: a head that starts at zero would hide every gradient below it.
-        noise = torch.from_numpy(rng(0, "trial").standard_normal((len(x), self.dim))).to(self.weights())
-        first, near, apart = self.weights(), self.weights() + 0.1 * noise[0], self.weights() + 0.1 * noise
+        first = self.weights()
+        apart = first + 0.1 * torch.from_numpy(rng(0, "trial").standard_normal((len(x), self.dim))).to(first)
         if x.is_floating_point():  # clients that differ in scale, to show statistics taken over all samples together
             x = x * torch.linspace(1, 0.5, len(x), device=x.device, dtype=x.dtype).view(-1, *[1] * (x.dim() - 1))
         for sink.channels_last in (True, False):  # some modules view what only the plain order lets them
-            if self._ways_agree(first, x, y) and self._ways_agree(near, x, y):
+            if self._ways_agree(first, x, y) and self._ways_agree(apart[0], x, y):
                 self._shared_own = self._ways_agree(apart, x, y)
                 break
         else:

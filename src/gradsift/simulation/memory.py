@@ -20,7 +20,7 @@ def must_stream(num_clients: int, dim: int, k: int, dtype: torch.dtype, device: 
     ``other`` bytes for activations and gradients.
     """
     residuals = num_clients * dim * dtype.itemsize
-    uploads = _COPIES * num_clients * k * (torch.int64.itemsize + dtype.itemsize)
+    uploads = upload_bytes(num_clients, k, dtype)
     if 2 * residuals + uploads + other <= _USABLE * free_bytes(device):
         return False
     if residuals + uploads + other <= _USABLE * free_bytes(torch.device("cpu")):
@@ -32,6 +32,11 @@ def must_stream(num_clients: int, dim: int, k: int, dtype: torch.dtype, device: 
         f" {_size(residuals)}, with {_size(uploads)} for uploads of k = {k} and {_size(other)} for activations and"
         f" gradients; free memory: {free}"
     )
+
+
+def upload_bytes(num_clients: int, k: int, dtype: torch.dtype) -> int:
+    """What uploads [N, k] take while a round is merged."""
+    return _COPIES * num_clients * k * (torch.int64.itemsize + dtype.itemsize)
 
 
 def free_bytes(device: torch.device) -> int:

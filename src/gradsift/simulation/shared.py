@@ -58,10 +58,8 @@ class Sink:
 
 def unsupported(module: nn.Module) -> str | None:
     """Why a module cannot go this way; None if it may."""
-    owned: set[nn.Parameter] = set()
     for name, part in module.named_modules():
-        own = [parameter for parameter in part.parameters(recurse=False) if parameter.requires_grad]
-        if not own:
+        if not any(parameter.requires_grad for parameter in part.parameters(recurse=False)):
             continue
         if type(part) not in (nn.Linear, nn.Conv2d):
             return f"{name or 'it'} is {type(part).__name__}"
@@ -69,7 +67,6 @@ def unsupported(module: nn.Module) -> str | None:
             return f"{name} pads by {part.padding_mode!r}, {part.padding!r}"
         if _hooked(part):
             return f"{name} has hooks"
-        owned.update(own)
     return None
 
 
@@ -90,19 +87,15 @@ def _rewire_pools(module: nn.Module) -> None:
     for _, part in module.named_modules(remove_duplicate=False):
         uses[part] = uses.get(part, 0) + 1
     plain = {part for part, count in uses.items() if count == 1 and not _hooked(part)}
-    for part in plain:
-        if type(part) is nn.MaxPool2d and not part.return_indices:
-            _replace_forward(part, _pooled(part, relu=False))
+    pools = {part for part in plain if type(part) is nn.MaxPool2d and not part.return_indices}
+    after_relu = set()
     for chain in module.modules():
         for relu, pool in itertools.pairwise(chain) if type(chain) is nn.Sequential else ():
-            if (
-                type(relu) is nn.ReLU
-                and type(pool) is nn.MaxPool2d
-                and {relu, pool} <= plain
-                and not pool.return_indices
-            ):
+            if type(relu) is nn.ReLU and relu in plain and pool in pools:
                 _replace_forward(relu, lambda x: x)
-                _replace_forward(pool, _pooled(pool, relu=True))
+                after_relu.add(pool)
+    for pool in pools:
+        _replace_forward(pool, _pooled(pool, relu=pool in after_relu))
 
 
 def _replace_forward(part: nn.Module, forward: Callable[[Tensor], Tensor]) -> None:
@@ -204,8 +197,7 @@ class _Conv2d(torch.autograd.Function):
         ctx.save_for_backward(x)
         if sink.own is not None:
             return _own_convolution(x, part, sink)
-        weight = sink.images(part.weight)
-        return functional.conv2d(x, weight, part.bias, part.stride, part.padding, part.dilation, part.groups)
+        return _convolution(x, sink.images(part.weight), part.bias, part, part.groups)
 
     @staticmethod
     def backward(ctx: Any, *up: Tensor) -> tuple[Tensor | None, None, None, None]:
@@ -227,19 +219,9 @@ def _own_convolution(x: Tensor, part: nn.Conv2d, sink: Sink) -> Tensor:
     bias = None if part.bias is None else sink.each(part.bias)
     clients, each = len(weights), len(x) // len(weights)
     if not sparse.queued(x):
-        outs = [
-            functional.conv2d(
-                x[own],
-                weights[i],
-                None if bias is None else bias[i],
-                part.stride,
-                part.padding,
-                part.dilation,
-                part.groups,
-            )
-            for i, own in enumerate(_slices(clients, each))
-        ]
-        return torch.cat(outs)
+        parts = enumerate(_slices(clients, each))
+        own_bias = [None] * clients if bias is None else bias
+        return torch.cat([_convolution(x[own], weights[i], own_bias[i], part, part.groups) for i, own in parts])
     if _unfolds(weights[0], part):
         # A few inputs and many clients: as groups of a convolution they would be slow.
         windows = _windows(x, part).view(clients, -1, weights[0, 0].numel())
@@ -249,11 +231,13 @@ def _own_convolution(x: Tensor, part: nn.Conv2d, sink: Sink) -> Tensor:
         tall, wide = _sides(x, part)
         return out.view(len(x), tall, wide, -1).permute(0, 3, 1, 2)
     flat = None if bias is None else bias.flatten()
-    groups = clients * part.groups
-    out = functional.conv2d(
-        _grouped(x, clients), weights.flatten(0, 1), flat, part.stride, part.padding, part.dilation, groups
-    )
+    out = _convolution(_grouped(x, clients), weights.flatten(0, 1), flat, part, clients * part.groups)
     return _ungrouped(out, clients, sink)
+
+
+def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, part: nn.Conv2d, groups: int) -> Tensor:
+    """``part`` with other weights."""
+    return functional.conv2d(x, weight, bias, part.stride, part.padding, part.dilation, groups)
 
 
 def _own_input_gradient(g: Tensor, x: Tensor, part: nn.Conv2d, sink: Sink) -> Tensor:
