@@ -60,6 +60,14 @@ def test_it_knows_its_name_and_whether_it_is_dense(name: str) -> None:
     assert make(name).dense == TABLE[name].dense
 
 
+@every
+@given(case=instances())
+@settings(max_examples=60)
+def test_the_size_of_an_upload_is_known_without_the_data(name: str, case: Instance) -> None:
+    made = make(name)
+    assert made.upload_size(case.residual.shape[1], case.rnd) == made.upload(case.residual, case.rnd).size
+
+
 @pytest.mark.parametrize("name", TWINS)
 @given(case=instances())
 @settings(max_examples=120)

@@ -113,7 +113,7 @@ class Inbox:
 
     @functools.cached_property
     def _size(self) -> int:
-        return self.rounds.upload_size(self.plan)
+        return self.rounds.sparsifier.upload_size(len(self.rounds.state.weights), self.plan.rnd)
 
     def _buffers(self, client: int, content: RecordDict) -> dict[int, Named]:
         if BUFFERS not in content.array_records:

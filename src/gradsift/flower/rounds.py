@@ -20,13 +20,9 @@ from gradsift.round import Round
 from gradsift.simulation.schedule import Schedule
 from gradsift.sparse import Sparse, difference, stack
 from gradsift.sparsify import Sparsifier
-from gradsift.sparsify.fab_top_k import FabTopK
-from gradsift.sparsify.fub_top_k import FubTopK
-from gradsift.sparsify.unidirectional_top_k import UnidirectionalTopK
 from gradsift.wire import encoded_size
 
 Record = dict[str, int | float]
-TOP_K = (FabTopK, FubTopK, UnidirectionalTopK)  # k is known to be sent, without a pass over D weights
 
 
 class Plan(NamedTuple):
@@ -95,12 +91,6 @@ class Rounds:
         coordinates = getattr(self.sparsifier, "coordinates", None)  # of methods whose indices follow from the round
         if coordinates is not None and not torch.equal(sent.indices, coordinates(dim, plan.rnd).sort().values):
             raise GradsiftError("the indices are not those of the round")
-
-    def upload_size(self, plan: Plan) -> int:
-        """How many elements a client that follows the order sends: the sparsifier's rule, whatever the residual is."""
-        if type(self.sparsifier) in TOP_K:
-            return plan.rnd.k
-        return self.sparsifier.choose(torch.zeros_like(self.state.weights), plan.rnd).size
 
     def observe(self, losses: Sequence[tuple[float, ...]]) -> Observation | None:
         """(D): the controller learns from the clients' losses of the pending round; from none, if none came."""

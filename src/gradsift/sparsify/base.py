@@ -32,6 +32,10 @@ class Sparsifier(ABC):
         del dim, k
         return 1
 
+    def upload_size(self, dim: int, rnd: Round) -> int:
+        """How many elements each client sends, which must not depend on its data: by default tried out on zeros."""
+        return self.choose(torch.zeros(dim), rnd).size
+
     def point(self, weights: Tensor, residual: Tensor, lr: float) -> Tensor:
         """Where a client takes its gradient: [D] for all alike, [N, D] if each has its own weights."""
         del residual, lr

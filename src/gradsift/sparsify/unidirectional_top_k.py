@@ -20,6 +20,11 @@ class UnidirectionalTopK(Sparsifier):
         """J_i: the top k of each accumulated gradient."""
         return top_k(residual, rnd.k)
 
+    def upload_size(self, dim: int, rnd: Round) -> int:
+        """k, without a look at D elements."""
+        del dim
+        return rnd.k
+
     def combine(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
         """The share-weighted sum over the union."""
         del rnd
