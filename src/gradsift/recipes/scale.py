@@ -56,7 +56,7 @@ PAPER = Scale(
     after=500,
     cost_budget=3000.0,
     far_budget=9000.0,
-    rounds=4000,
+    rounds=1500,
     eval_every=20,
     target_accuracy=0.7,
 )
