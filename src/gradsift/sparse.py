@@ -15,6 +15,7 @@ from torch import Tensor
 from gradsift.errors import GradsiftError
 
 _SCATTER_ELEMENTS = 2**27  # of the dense rows made at a time on CUDA: half a gigabyte
+_LONG_ROW = 2**24  # elements from which one dense row takes longer than to queue the sum of its few
 
 
 def queued(values: Tensor) -> bool:
@@ -213,8 +214,14 @@ def dense_sum(rows: Sparse, share: Tensor) -> Tensor:
             return total
         contributions = values * share[:, None]
         return total.index_add_(0, rows.indices.reshape(-1), contributions.reshape(-1))
-    # CUDA's index_add_ adds in any order, and its index_put_ sorts first: dense rows and one product are quicker.
+    # CUDA's index_add_ adds in any order, and its index_put_ sorts first: dense rows and one product are quicker. Where
+    # a dense row is long, the rows are added one by one: in one of them no index comes twice.
     total = values.new_zeros(rows.dim)
+    if rows.dim > _LONG_ROW:
+        for row, indices, weight in zip(values, rows.indices, share, strict=True):
+            sent = row * weight
+            total = total.add_(sent) if isinstance(rows, Whole) else total.index_add_(0, indices, sent)
+        return total
     step = max(1, _SCATTER_ELEMENTS // rows.dim)
     for first in range(0, len(share), step):
         part = slice(first, first + step)

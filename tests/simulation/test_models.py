@@ -489,6 +489,19 @@ def test_the_one_pass_way_is_not_taken_where_it_would_be_wrong_later() -> None:
     assert engine.flat._shared is None
 
 
+def test_a_relu_that_rounding_turns_around_does_not_hide_the_one_pass_way() -> None:
+    torch.manual_seed(0)
+    first, sample = nn.Linear(777, 256), torch.rand(777)
+    with torch.no_grad():  # what comes out is zero up to float32's rounding
+        first.bias.copy_(-(first.weight.double() @ sample.double()))
+    model = nn.Sequential(first, nn.ReLU(), nn.Linear(256, 10))
+    x, y = sample.expand(64, -1).numpy(), np.arange(64) % 10
+    data = gradsift.FederatedData.from_arrays(x, y, np.repeat([0, 1], 32))
+    engine = hand.engine(model, CROSS_ENTROPY, data, dtype=torch.float32, batch_size=32)
+    assert engine.flat._shared is not None
+    assert engine.flat._shared_own
+
+
 def test_labels_are_checked_before_the_loss_sees_them() -> None:
     data = blobs(classes=4)
     for loss in (CROSS_ENTROPY, nn.functional.nll_loss, nn.CrossEntropyLoss()):

@@ -89,12 +89,14 @@ def test_whole_runs_are_the_same(sparsifier: str, control: str, clients_per_roun
 
 @pytest.mark.parametrize(("sparsifier", "control"), [pair for pair in PAIRS if pair.values[1] in QUICK])
 @pytest.mark.parametrize("clients_per_round", [None, 4], ids=["all", "some"])
-@pytest.mark.parametrize("way", ["queued", "streamed", "streamed, merged on the host"])
+@pytest.mark.parametrize("way", ["queued", "queued, long rows", "streamed", "streamed, merged on the host"])
 def test_every_way_through_memory_is_the_same(
     way: str, sparsifier: str, clients_per_round: int | None, control: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is queued on CUDA, on the CPU; residuals that the device has no room for, a chunk of clients at a time."""
-    if way == "queued":
+    if way == "queued, long rows":
+        monkeypatch.setattr(sparse, "_LONG_ROW", 1)
+    if way.startswith("queued"):
         monkeypatch.setattr(sparse, "queued", lambda _: True)
         monkeypatch.setattr(engine_module, "queued", lambda _: True)
     else:

@@ -362,7 +362,7 @@ class Engine:
         losses, moved = [], []
         with torch.random.fork_rng(devices=[residual.device] if residual.is_cuda else []), torch.enable_grad():
             for part in chunks(len(present), self._chunk):
-                torch.manual_seed(_dropout_seed(self.settings.seed, number, int(present[part.start])))
+                _seed(residual.device, _dropout_seed(self.settings.seed, number, int(present[part.start])))
                 buffers = {name: value[present[part]] for name, value in self.state.local_buffers.items()}
                 x, y = self.data.x[rows[part]], self.data.y[rows[part]]
                 at = point[part] if point.dim() == 2 else point
@@ -511,6 +511,13 @@ def _encoded(message: Sparse) -> NDArray[np.int64]:
     """The bytes of a message, or of each row, in the wire format."""
     rows = message.indices.shape[:-1]
     return np.asarray(encoded_size(message)) if message.size else np.zeros(rows, dtype=np.int64)
+
+
+def _seed(device: torch.device, seed: int) -> None:
+    """What ``torch.manual_seed`` does for the CPU and this device; it keeps a stack trace for every other kind."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.default_generators[device.index].manual_seed(seed)  # a tensor's device has a number
 
 
 def _dropout_seed(seed: int, number: int, client: int) -> int:

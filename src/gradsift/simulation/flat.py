@@ -169,14 +169,42 @@ class FlatModel:
     def choose_way(self, x: Tensor, y: Tensor) -> None:
         """Take the one-pass way if the module allows it and a trial [n, b, ...] gives the same as the general one."""
         reason = f"{self.moving[0]} moves in training" if self.moving else shared.unsupported(self.module)
+        if reason is None and not self._shares(*self._agreement(x, y)):
+            reason = "a trial batch gave other gradients, or none"
         if reason is not None:
-            self._say_slower(reason)
-            return
+            name = type(self.module).__name__
+            _LOG.warning("gradients of %s are taken by vmap, not in one pass, which is slower: %s", name, reason)
+
+    def _agreement(self, x: Tensor, y: Tensor) -> tuple[bool | None, bool]:
+        """In which order of images (channels last or not) the two ways agree, and whether also on clients' own weights.
+
+        In double precision, where rounding does not turn a ReLU or a maximum around; in the model's own precision if
+        that does not work, since not every module runs in another.
+        """
+        exact = FlatModel(self.module, self.loss, x.device, torch.float64)
+        wide_x, wide_y = (values.double() if values.is_floating_point() else values for values in (x, y))
+        for flat, *trial in ((exact, wide_x, wide_y), (self, x, y)):
+            found = flat._tried(*trial)
+            if found[0] is not None:
+                return found
+        return None, False
+
+    def _shares(self, channels_last: bool | None, own: bool) -> bool:
+        """Make the one-pass way ready, if there is an order for it."""
+        if channels_last is None:
+            self._shared = None  # the general way will say what is wrong, if anything is
+            return False
         module = copy.deepcopy(self.module)
         named = dict(module.named_parameters())
-        sink = shared.Sink({named[name]: span for name, span in self._spans.items()})
+        sink = shared.Sink({named[name]: span for name, span in self._spans.items()}, channels_last)
         shared.attach(module, sink)
-        self._shared = module, sink
+        self._shared, self._shared_own = (module, sink), own
+        return True
+
+    def _tried(self, x: Tensor, y: Tensor) -> tuple[bool | None, bool]:
+        self._shares(True, False)
+        assert self._shared is not None
+        module, sink = self._shared
         drops = [part for part in (*self.module.modules(), *module.modules()) if _is_dropout(part) and part.training]
         for part in drops:
             part.training = False  # two ways would draw differently
@@ -185,19 +213,14 @@ class FlatModel:
         apart = first + 0.1 * torch.from_numpy(rng(0, "trial").standard_normal((len(x), self.dim))).to(first)
         if x.is_floating_point():  # clients that differ in scale, to show statistics taken over all samples together
             x = x * torch.linspace(1, 0.5, len(x), device=x.device, dtype=x.dtype).view(-1, *[1] * (x.dim() - 1))
-        for sink.channels_last in (True, False):  # some modules view what only the plain order lets them
-            if self._ways_agree(first, x, y) and self._ways_agree(apart[0], x, y):
-                self._shared_own = self._ways_agree(apart, x, y)
-                break
-        else:
-            self._shared = None  # the general way will say what is wrong, if anything is
-            self._say_slower("a trial batch gave other gradients, or none")
-        for part in drops:
-            part.training = True
-
-    def _say_slower(self, reason: str) -> None:
-        name = type(self.module).__name__
-        _LOG.warning("gradients of %s are taken by vmap, not in one pass, which is slower: %s", name, reason)
+        try:
+            for sink.channels_last in (True, False):  # some modules view what only the plain order lets them
+                if self._ways_agree(first, x, y) and self._ways_agree(apart[0], x, y):
+                    return sink.channels_last, self._ways_agree(apart, x, y)
+            return None, False
+        finally:
+            for part in drops:
+                part.training = True
 
     def _ways_agree(self, point: Tensor, x: Tensor, y: Tensor) -> bool:
         one, other = (point.new_zeros(len(x), self.dim) for _ in range(2))
