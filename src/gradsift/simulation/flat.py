@@ -10,7 +10,7 @@ import copy
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -42,7 +42,6 @@ class FlatModel:
         if not self.module.training:
             self.module.train()
         self._still = copy.deepcopy(self.module).eval().requires_grad_(False)  # for outputs, in evaluation mode
-        self._parameters = dict(self._still.named_parameters())
         parameters = dict(self.module.named_parameters())
         self.shapes = {name: p.shape for name, p in parameters.items() if p.requires_grad}
         if not self.shapes:
@@ -52,6 +51,7 @@ class FlatModel:
         for name, shape in self.shapes.items():
             self._spans[name] = slice(self.dim, self.dim + shape.numel())
             self.dim += shape.numel()
+        self._held = _held(self._still, self._spans)
         buffers = {name: b.detach() for name, b in self.module.named_buffers()}
         self._constants = {name: p.detach() for name, p in parameters.items() if name not in self.shapes} | buffers
         self.moving: tuple[str, ...] = ()  # buffers that a forward pass in training changes
@@ -81,8 +81,7 @@ class FlatModel:
     def outputs(self, weights: Tensor, buffers: Named, x: Tensor) -> Any:
         """The module's outputs in evaluation mode: no dropout, running statistics as given."""
         with torch.no_grad():
-            for name, value in self._unflatten(weights).items():
-                self._parameters[name].data = value
+            self._held.copy_(weights)
             if not buffers:
                 return self._still(x)
             return torch.func.functional_call(
@@ -132,8 +131,7 @@ class FlatModel:
         module, sink = self._shared
         sink.own = point if point.dim() == 2 else None
         if sink.own is None:
-            for parameter, span in sink.spans.items():
-                parameter.data = point[span].view(parameter.shape)
+            sink.weights.copy_(point)
         sink.total = total
         outputs = module(sink.images(x.flatten(0, 1)))
         if self._is_cross_entropy(outputs, y.flatten()):
@@ -196,7 +194,8 @@ class FlatModel:
             return False
         module = copy.deepcopy(self.module)
         named = dict(module.named_parameters())
-        sink = shared.Sink({named[name]: span for name, span in self._spans.items()}, channels_last)
+        spans = {named[name]: span for name, span in self._spans.items()}
+        sink = shared.Sink(spans, _held(module, self._spans), channels_last)
         shared.attach(module, sink)
         self._shared, self._shared_own = (module, sink), own
         return True
@@ -314,6 +313,15 @@ class FlatModel:
     def _unflatten(self, flat: Tensor) -> Named:
         lead = flat.shape[:-1]
         return {name: flat[..., span].reshape(*lead, *self.shapes[name]) for name, span in self._spans.items()}
+
+
+def _held(module: nn.Module, spans: Mapping[str, slice]) -> Tensor:
+    """[D] the module's parameters in one place: what is written there is theirs, without a loop over them."""
+    parameters = dict(module.named_parameters())
+    flat = torch.cat([parameters[name].detach().reshape(-1) for name in spans])
+    for name, span in spans.items():
+        parameters[name].data = flat[span].view(parameters[name].shape)
+    return flat
 
 
 @contextlib.contextmanager

@@ -29,8 +29,9 @@ UNFOLD_LIMIT = 32  # inputs times kernel elements up to which unfolded products 
 class Sink:
     """Where the layers of one backward pass put each client's gradient, and find its weights."""
 
-    def __init__(self, spans: Mapping[Tensor, slice], channels_last: bool = True) -> None:
+    def __init__(self, spans: Mapping[Tensor, slice], weights: Tensor, channels_last: bool) -> None:
         self.spans = spans
+        self.weights = weights  # [D] where those of the module lie
         self.total: Tensor = torch.empty(0)  # [n, D]
         self.own: Tensor | None = None  # [n, D] each client's weights; None: those of the module
         self.channels_last = channels_last  # whether images go through in that order
