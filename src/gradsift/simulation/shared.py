@@ -124,11 +124,12 @@ def _pooled(pool: nn.MaxPool2d, relu: bool) -> Callable[[Tensor], Tensor]:
 
 def _tapped(part: nn.Module, sink: Sink) -> Callable[[Tensor], Tensor]:
     function = _Linear if isinstance(part, nn.Linear) else _Conv2d
+    device = next(part.parameters()).device
+    anchor = torch.zeros((), device=device, requires_grad=True)  # so that backward comes here in any case
 
     def forward(x: Tensor) -> Tensor:
         if not torch.is_grad_enabled():
             return type(part).forward(part, x)  # type: ignore[no-any-return]
-        anchor = torch.zeros((), device=x.device, requires_grad=True)  # so that backward comes here in any case
         result: Tensor = function.apply(x, anchor, part, sink)  # type: ignore[no-untyped-call]
         return result
 
