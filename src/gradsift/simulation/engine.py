@@ -489,10 +489,12 @@ class Engine:
         }
 
     def _mean(self, losses: Tensor, clients: Clients, number: int) -> float:
-        for place in (~torch.isfinite(losses)).nonzero()[:1, 0].tolist():
-            client = int(clients.present[place // self.settings.probe_samples])
-            self._refuse(client, f"loss {float(losses[place])} after the step", number)
-        return float(losses.double().mean())
+        mean = float(losses.double().mean())
+        if not math.isfinite(mean):
+            for place in (~torch.isfinite(losses)).nonzero()[:1, 0].tolist():
+                client = int(clients.present[place // self.settings.probe_samples])
+                self._refuse(client, f"loss {float(losses[place])} after the step", number)
+        return mean
 
 
 def _stepped(weights: Tensor, merged: Sparse, lr: float) -> Tensor:
