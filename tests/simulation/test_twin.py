@@ -111,7 +111,7 @@ def test_every_way_through_memory_is_the_same(
 
 @pytest.mark.parametrize("way", ["one after another", "queued"])
 @pytest.mark.parametrize("sparsifier", ["fab-top-k", "fedavg"])
-@pytest.mark.parametrize("kind", ["pools", "strides"])
+@pytest.mark.parametrize("kind", ["pools", "strides", "uneven"])
 def test_convolutions_are_the_same(kind: str, sparsifier: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers that the one-pass way has its own backward for, as on the CPU and as they are queued on CUDA."""
     if way == "queued":
@@ -126,6 +126,10 @@ def test_convolutions_are_the_same(kind: str, sparsifier: str, way: str, monkeyp
         "strides": nn.Sequential(
             *(nn.Conv2d(1, 4, (3, 2), stride=(2, 1), padding=(1, 0)), nn.Tanh(), nn.MaxPool2d((3, 2), ceil_mode=True)),
             *(nn.Conv2d(4, 6, 2, groups=2, dilation=(1, 2), bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(12, 3)),
+        ),
+        "uneven": nn.Sequential(
+            *(nn.Conv2d(1, 6, 3), nn.ReLU(), nn.Conv2d(6, 2, (5, 2), padding=(3, 0)), nn.ReLU()),
+            *(nn.Conv2d(2, 5, (4, 5), padding=(0, 2), bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(125, 3)),
         ),
     }[kind]
     flat = blobs(features=64)

@@ -194,7 +194,7 @@ class FlatModel:
             return False
         module = copy.deepcopy(self.module)
         named = dict(module.named_parameters())
-        spans = {named[name]: span for name, span in self._spans.items()}
+        spans: dict[Tensor, slice] = {named[name]: span for name, span in self._spans.items()}
         sink = shared.Sink(spans, _held(module, self._spans), channels_last)
         shared.attach(module, sink)
         self._shared, self._shared_own = (module, sink), own

@@ -232,9 +232,56 @@ def _own_convolution(x: Tensor, part: nn.Conv2d, sink: Sink) -> Tensor:
             out += bias[:, None]
         tall, wide = _sides(x, part)
         return out.view(len(x), tall, wide, -1).permute(0, 3, 1, 2)
+    if _simple(part):
+        return _by_rows(x, weights, bias, part.padding)
     flat = None if bias is None else bias.flatten()
     out = _convolution(_grouped(x, clients), weights.flatten(0, 1), flat, part, clients * part.groups)
     return _ungrouped(out, clients, sink)
+
+
+def _by_rows(x: Tensor, weights: Tensor, bias: Tensor | None, padding: Any) -> Tensor:
+    """Each client's samples by its own ``weights`` [n, out, in, h, w] at unit stride, as h batched products.
+
+    As groups of one convolution every client would be a kernel of its own. Windows are unfolded along the width only,
+    which takes a part in h of the memory of whole ones; rows of pixels come before samples, so that the windows that
+    one row of weights looks at are next to each other for all samples of a client.
+    """
+    clients, outputs, inputs, high, wide = weights.shape
+    up, left = padding
+    padded = functional.pad(x.permute(0, 2, 3, 1), (0, 0, left, left, up, up)).contiguous()
+    padded = padded.view(clients, -1, *padded.shape[1:])  # [n, b, rows, columns, in]
+    _, each, rows, columns, _ = padded.shape
+    columns -= wide - 1
+    client, sample, row, column, _ = padded.stride()
+    windows = padded.as_strided(
+        (clients, rows, each, columns, wide * inputs), (client, row, sample, column, 1), padded.storage_offset()
+    ).reshape(clients, rows, each * columns, -1)
+    taps = weights.permute(0, 3, 4, 2, 1).reshape(clients, high, wide * inputs, outputs)
+    kept = rows - high + 1
+    out = windows[:, :kept].flatten(1, 2) @ taps[:, 0]  # [n, rows b columns, out]
+    for i in range(1, high):
+        out.baddbmm_(windows[:, i : i + kept].flatten(1, 2), taps[:, i])
+    if bias is not None:
+        out += bias[:, None]
+    return out.view(clients, kept, each, columns, -1).transpose(1, 2).flatten(0, 1).permute(0, 3, 1, 2)
+
+
+def _simple(part: nn.Conv2d) -> bool:
+    """Whether the gradient of a convolution's input is a convolution of the same kind, with its weights turned."""
+    assert not isinstance(part.padding, str)
+    within = all(pad < size for size, pad in zip(part.kernel_size, part.padding, strict=True))
+    return part.stride == part.dilation == (1, 1) and part.groups == 1 and within
+
+
+def _turned(weights: Tensor) -> Tensor:
+    """[..., in, out, h, w] the weights of that convolution."""
+    return weights.flip(-2, -1).transpose(-4, -3)
+
+
+def _turned_padding(part: nn.Conv2d) -> tuple[int, int]:
+    assert not isinstance(part.padding, str)
+    up, left = (size - 1 - pad for size, pad in zip(part.kernel_size, part.padding, strict=True))
+    return up, left
 
 
 def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, part: nn.Conv2d, groups: int) -> Tensor:
@@ -251,6 +298,8 @@ def _own_input_gradient(g: Tensor, x: Tensor, part: nn.Conv2d, sink: Sink) -> Te
         return torch.cat(
             [_conv_backward(g[own], x[own], weights[i], part, part.groups, only_input)[0] for i, own in parts]
         )
+    if _simple(part):
+        return _by_rows(g, _turned(weights), None, _turned_padding(part))
     gs, xs = _grouped(g, clients), _grouped(x, clients)
     down = _conv_backward(gs, xs, weights.flatten(0, 1), part, clients * part.groups, only_input)[0]
     return _ungrouped(down, clients, sink)
@@ -300,12 +349,8 @@ def _add_conv_weight(rows: Tensor, g: Tensor, x: Tensor, part: nn.Conv2d) -> Non
 
 def _input_gradient(g: Tensor, x: Tensor, part: nn.Conv2d, sink: Sink) -> Tensor:
     """The gradient of a convolution's input."""
-    assert not isinstance(part.padding, str)
-    padding = [size - 1 - pad for size, pad in zip(part.kernel_size, part.padding, strict=True)]
-    simple = part.stride == part.dilation == (1, 1) and part.groups == 1 and min(padding) >= 0
-    if sparse.queued(g) and simple:
-        # The same as a convolution with the weights turned around, for which cuDNN has much quicker kernels.
-        return functional.conv2d(g, sink.images(part.weight.flip(2, 3).transpose(0, 1)), padding=padding)
+    if sparse.queued(g) and _simple(part):  # cuDNN has much quicker kernels for it that way
+        return functional.conv2d(g, sink.images(_turned(part.weight)), padding=_turned_padding(part))
     return _conv_backward(g, x, sink.images(part.weight), part, part.groups, (True, False, False))[0]
 
 
