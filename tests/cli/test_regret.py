@@ -135,3 +135,13 @@ def test_what_cannot_be_is_refused(arguments: tuple[str, ...], why: str, capsys:
     assert regret(*arguments) == 2
     assert why in capsys.readouterr().err
     assert list(Path.cwd().iterdir()) == []
+
+
+def test_runs_that_are_not_finished_are_not_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    few = [*SMALL, "--seeds", "1", "--points", "3", "--refine", "0", "--comm-times", "10", "--controllers", "sign"]
+    assert regret(*few, "--rounds", "8") == 0
+    capsys.readouterr()
+    assert regret(*few, "--rounds", "16", "--report") == 0
+    said = capsys.readouterr().out
+    assert "no k of the sweep is finished in every seed yet" in said
+    assert "0 of 4 runs are finished" in said

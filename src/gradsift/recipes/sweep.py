@@ -92,7 +92,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Measured:
-    """The runs of a plan that are there: the sweep by (k, seed), and the controllers' by (name, clock, seed)."""
+    """The runs of a plan that are finished: the sweep by (k, seed), and the controllers' by (name, clock, seed)."""
 
     plan: Plan
     ks: tuple[int, ...]
@@ -101,16 +101,20 @@ class Measured:
 
     @classmethod
     def of(cls, plan: Plan, ks: Sequence[int], store: Store) -> "Measured":
-        """Read the runs; k of which a seed is missing are left out, so that all means are over the same seeds."""
+        """Read the finished runs; k of which a seed is missing are left out: all means are over the same seeds."""
         seeds = range(plan.seeds)
-        sweep = {(k, seed): t for k in ks for seed in seeds if (t := store.get(plan.fixed(k, seed))) is not None}
+
+        def done(experiment: Experiment) -> Trajectory | None:
+            return store.get(experiment) if store.finished(experiment) else None
+
+        sweep = {(k, seed): t for k in ks for seed in seeds if (t := done(plan.fixed(k, seed))) is not None}
         whole = tuple(k for k in ks if all((k, seed) in sweep for seed in seeds))
         searches = {
             (name, clock.label, seed): t
             for name in plan.controllers
             for clock in plan.clocks
             for seed in seeds
-            if (t := store.get(plan.searching(name, clock, seed))) is not None
+            if (t := done(plan.searching(name, clock, seed))) is not None
         }
         return cls(plan, whole, sweep, searches)
 
