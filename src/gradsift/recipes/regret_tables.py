@@ -91,10 +91,16 @@ def assumption2(measured: Measured) -> tuple[Table, list[str], dict[str, list[Sh
             lines.append([clock.label, losses, least, _ks(one.as_good), bends, text.number(one.steepest)])
             made.append(one)
         shapes[clock.label] = made
-        common = sorted(one_minimiser(made))
-        verdict = f"one k can be best at every loss: {_ks(common)}" if common else "the best k moves with the loss"
-        said.append(f"{clock.label}: {verdict}")
+        said.append(f"{clock.label}: {_said(made, measured.plan.seeds)}")
     return (names, lines), said, shapes
+
+
+def _said(shapes: Sequence[Shape], seeds: int) -> str:
+    """Whether one k can be the minimiser at every loss."""
+    common = sorted(one_minimiser(shapes))
+    if common:
+        return f"one k can be best at every loss: {_ks(common)}"
+    return "the best k moves with the loss" + (", if that is not noise: there is one seed" if seeds == 1 else "")
 
 
 def _ks(ks: Sequence[int]) -> str:
