@@ -377,11 +377,11 @@ class Engine:
         held, uploads, gradients, moved = self.state.residual, [], [], []
         merged_on, whole = self._merged_on(rnd, clients), False
         for part in self._parts(clients):
-            who = clients.present[part]
-            residual = held[who].to(self.device)
+            who, place = clients.present[part], _place(clients, part)
+            residual = held[place].to(self.device, copy=True)
             point = self.sparsifier.point(self.state.weights, residual, lr)
             values, after = self._add_gradients(residual, point, who, rows[part], rnd.number)
-            held[who] = residual.cpu()
+            held[place] = residual.cpu()
             self._check_finite(values, who, rnd.number)
             chosen = self.sparsifier.choose(residual, rnd)
             whole = isinstance(chosen, Whole)
@@ -409,8 +409,8 @@ class Engine:
         if self._streams:
             upload, merged = upload.to(held.device), merged.to(held.device)
             for part in self._parts(clients):
-                who = clients.present[part]
-                held[who] = self.sparsifier.forget(held[who], upload.rows(part), merged)
+                place = _place(clients, part)
+                held[place] = self.sparsifier.forget(held[place], upload.rows(part), merged)
             return
         self.sparsifier.forget(residual, upload, merged)
         if clients.index is not None:
@@ -495,6 +495,11 @@ class Engine:
                 client = int(clients.present[place // self.settings.probe_samples])
                 self._refuse(client, f"loss {float(losses[place])} after the step", number)
         return mean
+
+
+def _place(clients: Clients, part: slice) -> slice | Ints:
+    """Where some of the clients are in the residuals: a slice, which needs no copy, if all take part."""
+    return part if clients.index is None else clients.present[part]
 
 
 def _stepped(weights: Tensor, merged: Sparse, lr: float) -> Tensor:
