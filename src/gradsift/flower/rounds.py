@@ -87,9 +87,8 @@ class Rounds:
 
     def check_upload(self, plan: Plan, sent: Sparse) -> None:
         """Refuse an upload that no client following the order could have made."""
-        dim = len(self.state.weights)
-        coordinates = getattr(self.sparsifier, "coordinates", None)  # of methods whose indices follow from the round
-        if coordinates is not None and not torch.equal(sent.indices, coordinates(dim, plan.rnd).sort().values):
+        coordinates = self.sparsifier.coordinates(len(self.state.weights), plan.rnd)
+        if coordinates is not None and not torch.equal(sent.indices, coordinates.sort().values):
             raise GradsiftError("the indices are not those of the round")
 
     def observe(self, losses: Sequence[tuple[float, ...]]) -> Observation | None:

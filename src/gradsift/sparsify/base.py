@@ -41,6 +41,11 @@ class Sparsifier(ABC):
         del residual, lr
         return weights
 
+    def coordinates(self, dim: int, rnd: Round) -> Tensor | None:
+        """The indices of every upload of a round, where they follow from the round; None: each client chooses."""
+        del dim, rnd
+        return None
+
     def upload(self, residual: Tensor, rnd: Round) -> Sparse:
         """A_i: what each client sends of its accumulated gradient."""
         check_tensors.residual(residual)

@@ -42,8 +42,7 @@ class PeriodicK(Sparsifier):
         rows = uploads.indices.shape[:-1]
         return Sparse(uploads.indices[sent].view(*rows, -1), uploads.values[sent].view(*rows, -1), uploads.dim)
 
-    @staticmethod
-    def coordinates(dim: int, rnd: Round) -> Tensor:
+    def coordinates(self, dim: int, rnd: Round) -> Tensor:
         """The coordinates of this round, in the order of the permutation: k of them, or what the pass has left."""
         done, start = divmod(rnd.offset, dim)
         return _permutation(dim, rnd.seed, done)[start : start + rnd.k].clone()  # whoever writes to it, not the cache
