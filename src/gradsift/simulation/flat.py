@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gradsift.draws import rng
 from gradsift.errors import GradsiftError
 from gradsift.simulation import shared
 
@@ -209,7 +208,8 @@ class FlatModel:
             part.training = False  # two ways would draw differently
         # Not at the first weights alone: a head that starts at zero would hide every gradient below it.
         first = self.weights()
-        apart = first + 0.1 * torch.from_numpy(rng(0, "trial").standard_normal((len(x), self.dim))).to(first)
+        apart = first.new_empty(len(x), self.dim).normal_(0, 0.1, generator=torch.Generator(x.device).manual_seed(0))
+        apart += first
         if x.is_floating_point():  # clients that differ in scale, to show statistics taken over all samples together
             x = x * torch.linspace(1, 0.5, len(x), device=x.device, dtype=x.dtype).view(-1, *[1] * (x.dim() - 1))
         try:
@@ -222,19 +222,17 @@ class FlatModel:
                 part.training = True
 
     def _ways_agree(self, point: Tensor, x: Tensor, y: Tensor) -> bool:
-        one, other = (point.new_zeros(len(x), self.dim) for _ in range(2))
+        """Whether both ways give the same gradients at ``point``, parameter by parameter."""
+        gradients = point.new_zeros(len(x), self.dim)
         try:
             with _whole_precision():
-                self._in_one_pass(one, point, x, y)
-                self._batched(other, point, {}, x, y)
+                self._in_one_pass(gradients, point, x, y)
+                sizes = {name: _largest(gradients[:, span]) for name, span in self._spans.items()}
+                self._batched(gradients.neg_(), point, {}, x, y)  # which leaves how far they are apart
         except Exception:
             return False
-        return all(self._agree(one[:, span], other[:, span]) for span in self._spans.values())
-
-    @staticmethod
-    def _agree(one: Tensor, other: Tensor) -> bool:
-        tolerance = math.sqrt(torch.finfo(one.dtype).eps) * float(other.abs().max())
-        return bool(float((one - other).abs().max()) <= tolerance)
+        close = math.sqrt(torch.finfo(point.dtype).eps)
+        return all(_largest(gradients[:, span]) <= close * sizes[name] for name, span in self._spans.items())
 
     def _is_cross_entropy(self, outputs: Any, y: Tensor) -> bool:
         """Whether the loss is the mean of its samples' cross entropies: then torch has them all in one call."""
@@ -335,6 +333,11 @@ def _whole_precision() -> Iterator[None]:
             yield
         finally:
             torch.backends.cudnn.allow_tf32 = before
+
+
+def _largest(values: Tensor) -> float:
+    """The largest absolute value, without a copy."""
+    return float(torch.maximum(values.max(), -values.min()))
 
 
 def _is_dropout(part: nn.Module) -> bool:
