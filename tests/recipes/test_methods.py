@@ -43,6 +43,10 @@ def test_the_largest_lead_is_taken_at_equal_cost_and_seed_by_seed() -> None:
     other = replace(slow, config={**slow.config, "settings": {"seed": 1}})
     spread = largest_lead([fast], [other, slow])
     assert (len(spread.values), spread.seeds) == (1, 2)
+    late = replace(made_up([0.0, 0.0, 0.7, 0.7]), loss=np.array([2.0, 2.0, 1.0, 1.0]))  # like FedAvg's first period
+    assert largest_lead([fast], [late]).values == pytest.approx((0.1,)), "before, there was nothing to be ahead of"
+    still = replace(late, loss=np.full(4, 2.0))
+    assert largest_lead([fast], [still]).values == ()
 
 
 def test_the_unrest_of_k_is_that_of_the_second_half() -> None:
@@ -51,11 +55,10 @@ def test_the_unrest_of_k_is_that_of_the_second_half() -> None:
     assert (mean, unrest) == (10.0, 0.5)
 
 
-def test_contributions_belong_to_all_rounds_of_a_run_that_is_cut() -> None:
+def test_a_part_of_a_run_has_no_contributions() -> None:
     whole = made_up([0.0] * 7)
-    assert whole.contributed_rounds == 6
-    assert whole.cut(4).cut(2).contributed_rounds == 6
-    assert (whole.cut(4).cut(2).rounds, whole.cut(4).contribution.tolist()) == (2, [3.0, 4.0])
+    assert (whole.cut(6).rounds, whole.cut(6).contribution.tolist()) == (6, [3.0, 4.0])
+    assert (whole.cut(4).rounds, len(whole.cut(4).contribution)) == (4, 0)
 
 
 def test_a_store_sees_what_was_written_since_it_looked(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import gradsift
-from gradsift import FederatedData, GradsiftError
+from gradsift import FederatedData, GradsiftError, sparse
 from gradsift.simulation.flat import Loss
 from gradsift.simulation.sampling import participants
 from tests.simulation import hand, models
@@ -499,7 +499,69 @@ def test_a_relu_that_rounding_turns_around_does_not_hide_the_one_pass_way() -> N
     data = gradsift.FederatedData.from_arrays(x, y, np.repeat([0, 1], 32))
     engine = hand.engine(model, CROSS_ENTROPY, data, dtype=torch.float32, batch_size=32)
     assert engine.flat._shared is not None
-    assert engine.flat._shared_own
+    assert engine.flat._shared.own
+
+
+class Viewing(nn.Module):
+    """Convolutions whose result is viewed, which only the plain order of images allows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 4, 3, padding=1), nn.ReLU())
+        self.head = nn.Linear(4 * 64, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.body(x).view(len(x), -1))
+        return out
+
+
+@pytest.mark.parametrize("queued", [False, True])
+def test_a_model_that_views_goes_in_one_pass_in_the_plain_order(queued: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where double precision leaves the order of images alone, as cuDNN does, and so hides what fails later."""
+    if queued:
+        monkeypatch.setattr(sparse, "queued", lambda _: True)
+        convolve = nn.functional.conv2d
+
+        def plain_in_double(x: Tensor, *rest: Any, **options: Any) -> Tensor:
+            out: Tensor = convolve(x, *rest, **options)
+            return out.contiguous() if x.dtype == torch.float64 else out
+
+        monkeypatch.setattr(nn.functional, "conv2d", plain_in_double)
+        monkeypatch.setattr(torch, "conv2d", plain_in_double)
+    flat = blobs(features=64)
+    data = replace(flat, x=flat.x.view(-1, 1, 8, 8), test_x=flat.test_x.view(-1, 1, 8, 8))
+    engine = hand.engine(models.seeded(Viewing), CROSS_ENTROPY, data, "fedavg", dtype=torch.float32)
+    assert engine.flat._shared is not None
+    assert (engine.flat._shared.sink.channels_last, engine.flat._shared.own) == (False, True)
+    engine.step()
+
+
+class Autocast(nn.Module):
+    """Half precision inside, but not in double."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            out: Tensor = self.second(self.first(x).relu())
+        return out
+
+
+def test_what_runs_in_double_precision_only_is_not_trusted() -> None:
+    engine = hand.engine(models.seeded(Autocast), CROSS_ENTROPY, blobs(features=8), dtype=torch.float32)
+    assert engine.flat._shared is None
+    engine.step()
+
+
+def test_a_copy_of_a_model_has_weights_of_its_own() -> None:
+    engine = hand.engine(models.seeded(models.KINDS["image"]), CROSS_ENTROPY, blobs())
+    engine.step()
+    before = engine.evaluate()
+    assert copy.deepcopy(engine).evaluate() == before
+    engine.step()
+    assert engine.evaluate() != before
 
 
 def test_labels_are_checked_before_the_loss_sees_them() -> None:

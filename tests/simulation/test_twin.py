@@ -141,7 +141,7 @@ def test_convolutions_are_the_same(kind: str, sparsifier: str, way: str, monkeyp
     made = gradsift.sparsifier(sparsifier)
     engine = Engine(*parts, made, controller, cost, lr, how, device=cpu, dtype=torch.float64)
     assert engine.flat._shared is not None
-    assert engine.flat._shared_own
+    assert engine.flat._shared.own
     twin = reference_rounds(*parts, sparsifier, controller, cost, lr, how)
     for _ in range(8):
         assert_same(engine, engine.step(), next(twin))

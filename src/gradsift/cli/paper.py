@@ -65,7 +65,7 @@ def paper(given: argparse.Namespace) -> int:
         raise UsageError(f"--only {given.only}: no run has that in its name; --list names them all")
     if given.list:
         return _list(chosen, store)
-    outcome = "done" if given.report else _work(chosen, store, given)
+    outcome = "nothing was run" if given.report else _work(chosen, store, given)
     for name in figures:
         _report(name, planned[name], store, scale)
     finished = sum(store.finished(e) for e in chosen)
@@ -77,7 +77,7 @@ def check_positive(given: argparse.Namespace, *names: str) -> None:
     """Refuse numbers that are given and not above 0."""
     for name in names:
         value = getattr(given, name, None)
-        if value is not None and value <= 0:
+        if value is not None and not value > 0:  # nor NaN
             raise UsageError(f"--{name.replace('_', '-')} must be above 0, got {value}")
 
 

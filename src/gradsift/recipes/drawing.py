@@ -16,6 +16,7 @@ from gradsift.recipes.store import Store
 from gradsift.report import export, figures
 from gradsift.report.curves import Curve, band
 from gradsift.report.figures import BANDS, Drawn
+from gradsift.report.methods import Method
 from gradsift.report.plot import Plot, drawing
 from gradsift.report.style import look
 
@@ -46,25 +47,32 @@ def _compared(figure: str, found: Sequence[Family]) -> list[Drawn | None]:
     """Loss and accuracy against cost, and what the figure shows beside them."""
     methods = as_methods(found)
     drawn = [figures.course(methods, what, "cost", None) for what in ("loss", "accuracy")]
-    drawn += [figures.contributions(methods), _distribution(found)] if figure == "fig4" else [figures.all_k(methods)]
+    if figure == "fig4":
+        drawn += [figures.contributions(methods), _distribution(found)]
+    else:
+        drawn.append(figures.all_k(_first_seeds(methods)))
     if figure in ("fig5", "fig6"):
         drawn += [figures.search_interval(i, methods) for i, m in enumerate(methods) if m.label == "Algorithm 3"]
     return drawn
 
 
 def _distribution(found: Sequence[Family]) -> Drawn | None:
-    """Which part of the clients had at most so many elements used in a round, of the methods that choose elements."""
-    chosen = [(i, label, seeds) for i, (label, seeds) in enumerate(found) if not all(t.dense for t in seeds)]
+    """Which part of the clients had at most so many elements used in a round, of the methods where they differ."""
+    chosen = [
+        (i, label, seeds)
+        for i, (label, seeds) in enumerate(found)
+        if all(len(t.contribution) and np.ptp(t.contribution) > 0 for t in seeds)
+    ]
     if not chosen:
         return None
     plot = Plot.new("Elements used from a client, mean of its rounds", "Clients with at most so many (%)")
     for number, label, seeds in chosen:
-        each = [np.sort(t.contribution / t.contributed_rounds) for t in seeds]
+        each = [np.sort(t.contribution / t.rounds) for t in seeds]
         share = 100 * np.arange(1, len(each[0]) + 1) / len(each[0])
         for used in each:
             plot.axes.step(used, share, where="post", **look(number).line)
         plot.entry(Line2D([], [], **look(number).line), label)
-    plot.axes.set_xscale("log")
+    plot.axes.set_xlim(left=0)
     plot.axes.set_ylim(0, 100)
     title = "Distribution of the elements used from each client"
     return Drawn("distribution", title, f"{title}, a line a seed.", f"Line chart: {title.lower()}.", plot.done())
@@ -72,7 +80,7 @@ def _distribution(found: Sequence[Family]) -> Drawn | None:
 
 def _clocked(found: Sequence[Family]) -> list[Drawn | None]:
     """The sequences of k, and for each communication time the loss and the accuracy that each of them gives."""
-    drawn = [figures.all_k(as_methods(found))]
+    drawn = [figures.all_k(_first_seeds(as_methods(found)))]
     for comm_time in COMM_TIMES:
         methods = as_methods(clocks.under(found, NormalizedTime(comm_time)))
         for what in ("loss", "accuracy"):
@@ -81,21 +89,28 @@ def _clocked(found: Sequence[Family]) -> list[Drawn | None]:
     return drawn
 
 
+def _first_seeds(methods: Sequence[Method]) -> list[Method]:
+    """One run of each: a mean over seeds would hide how k moves."""
+    return [replace(method, runs=method.runs[:1]) for method in methods]
+
+
 def _aligned(experiments: Sequence[Experiment], store: Store) -> list[Drawn | None]:
     """Figure 1: the loss against the rounds before and after psi, one drawing for each psi."""
     drawn: list[Drawn | None] = []
     for psi in dict.fromkeys(e.switch.loss for e in experiments if e.switch is not None):
         plot = Plot.new("Rounds since the loss was \N{GREEK SMALL LETTER PSI}", "Global loss")
         same = [e for e in experiments if e.switch is not None and e.switch.loss == psi]
-        seeds = 0
+        seeds, lowest = 0, psi
         for number, label in enumerate(dict.fromkeys(e.label for e in same)):
             made = band([curve for e in same if e.label == label and (curve := aligned(e, store)) is not None])
             if made is not None:
-                seeds = max(seeds, made.seeds)
+                seeds, lowest = max(seeds, made.seeds), min(lowest, float(made.low.min()))
                 plot.band(made, look(number), label, number)
         plot.level(psi, f"\N{GREEK SMALL LETTER PSI} = {psi:g}")
         rounds = same[0].switch.rounds if same[0].switch is not None else 0
         plot.axes.set_xlim(-rounds, rounds)
+        if lowest < psi:  # as far above psi as below it: what comes before is far higher for a large k
+            plot.axes.set_ylim(lowest - 0.1, 2 * psi - lowest + 0.1)
         if seeds > 1:
             plot.legend_title = BANDS
         title = f"Loss before and after psi = {psi:g}"

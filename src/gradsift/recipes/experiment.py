@@ -6,7 +6,7 @@ them: the longer figure goes on where the shorter one ended.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from gradsift.cli.options import RUN
@@ -49,7 +49,8 @@ class Experiment:
         """What a run is, apart from when it stops and where it is made: JSON values, kept with the run."""
         free = (*STOPS, "device", "checkpoint_every")
         said = {name: value for name, value in self.settings.items() if name not in free}
-        made: dict[str, Any] = json.loads(json.dumps(said | {"switch": self.switch and asdict(self.switch)}))
+        switch = self.switch and {"loss": self.switch.loss, "k": self.switch.k}
+        made: dict[str, Any] = json.loads(json.dumps(said | {"switch": switch}))
         return made
 
     @property

@@ -44,16 +44,20 @@ def settled(t: Trajectory) -> tuple[float, float]:
 
 
 def largest_lead(first: Iterable[Trajectory], other: Iterable[Trajectory]) -> Spread:
-    """The most that the first method was ahead in accuracy at the same cost, seed by seed."""
+    """The most that the first method was ahead in accuracy at the same cost, seed by seed, once both have learned."""
     mine, theirs = ({t.seed: _accuracy(t) for t in seeds} for seeds in (first, other))
     leads = []
     for seed in sorted(mine.keys() & theirs.keys()):
         one, two = mine[seed], theirs[seed]
+        if not len(one.x) or not len(two.x):
+            continue
         grid = np.unique(np.concatenate([one.x, two.x]))
         grid = grid[(grid >= max(one.x[0], two.x[0])) & (grid <= min(one.x[-1], two.x[-1]))]
-        leads.append(float((np.interp(grid, *one) - np.interp(grid, *two)).max()))
+        leads.append(float((np.interp(grid, *one) - np.interp(grid, *two)).max(initial=0.0)))
     return Spread(tuple(leads), len(theirs))
 
 
 def _accuracy(t: Trajectory) -> Curve:
-    return curve(np.append(0.0, t.cost)[t.evaluated], t.accuracy)
+    """From the first evaluation of weights that are not the first: FedAvg's are until its first exchange."""
+    learned = t.loss != t.loss[0]
+    return curve(np.append(0.0, t.cost)[t.evaluated[learned]], t.accuracy[learned])

@@ -41,13 +41,13 @@ PAPER = Scale(
     femnist=Setup(
         "femnist",
         444_062,
-        {"data": "femnist", "clients": 156, "model": "paper-cnn", "lr": 0.01, "checkpoint_every": 5000},
+        {"data": "femnist", "clients": 156, "model": "paper-cnn", "lr": 0.01, "checkpoint_every": 1000},
     ),
     cifar10=Setup(
         "cifar10",
         555_178,
         {"data": "cifar10", "clients": 100, "partition": "one-class", "model": "paper-cnn", "lr": 0.01}
-        | {"checkpoint_every": 5000},
+        | {"checkpoint_every": 1000},
     ),
     k=1000,
     ks=(100, 1000, 10_000, 44_406, 444_062),

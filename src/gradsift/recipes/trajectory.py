@@ -62,15 +62,10 @@ class Trajectory:
     down: Ints  # [M] elements each client received
     round_cost: Floats  # [M]
     sign: Ints  # [M] the estimated sign of the derivative, or NO_SIGN
-    contribution: Floats  # [N] elements used from each client, in all rounds
+    contribution: Floats  # [N] elements used from each client, in all rounds; [0] of a part of a run
     evaluated: Ints  # [E] rounds done at each evaluation; 0 is the start
     loss: Floats  # [E]
     accuracy: Floats  # [E] NaN where there is none
-    contributed_rounds: int = 0  # in which the contributions were made
-
-    def __post_init__(self) -> None:
-        """All rounds, if it is not a part of a longer run."""
-        object.__setattr__(self, "contributed_rounds", self.contributed_rounds or len(self.k))
 
     @property
     def rounds(self) -> int:
@@ -111,13 +106,13 @@ class Trajectory:
         return next(filter(None, met), None) or stop.due(self.rounds, spent)
 
     def cut(self, rounds: int) -> "Trajectory":
-        """Its first rounds. The contributions stay those of all: they are not kept by rounds."""
+        """Its first rounds, without contributions: those are kept for the whole run only."""
         if rounds >= self.rounds:
             return self
         there = self.evaluated <= rounds
         return replace(
             self,
-            contributed_rounds=self.contributed_rounds,
+            contribution=np.empty(0),
             **{name: getattr(self, name)[:rounds] for name in ("k", "low", "high", "up", "down", "round_cost", "sign")},
             **{name: getattr(self, name)[there] for name in ("evaluated", "loss", "accuracy")},
         )

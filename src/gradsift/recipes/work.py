@@ -1,7 +1,7 @@
 """Carrying experiments out: one after another, or several at a time in processes of their own that share a device.
 
-Every run keeps its folder, so that whatever ends the work (a signal, a limit of time, a failure) loses no more than the
-round under way, and doing the same again does what is left.
+Every run keeps its folder, and doing the same again does what is left. A signal or a limit of time ends a run after the
+round under way, with a checkpoint; a run that is killed goes on from its last one.
 """
 
 import multiprocessing

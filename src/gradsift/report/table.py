@@ -52,7 +52,7 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[Cell]]]:
     add("Rounds", lambda r: r.rounds, _whole)
     add("Sent up", lambda r: r.up_bytes, text.in_bytes)
     add("Sent down", lambda r: r.down_bytes, text.in_bytes)
-    add("Least-used client", lambda r: r.least_used, _three, "nothing used")
+    add("Least-used client", lambda r: r.least_used, _three, "not known")
     return names, [list(line) for line in zip(*columns, strict=True)]
 
 

@@ -5,23 +5,24 @@ that is tied appears once. Buffers that change in a forward pass in training (Ba
 for each client, [n, ...], like weights in a FedAvg period, and averaged wherever weights are exchanged.
 """
 
-import contextlib
 import copy
+import functools
+import gc
 import logging
-import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from gradsift.errors import GradsiftError
-from gradsift.simulation import shared
+from gradsift.simulation import shared, trial
 
 Loss = Callable[[Any, Tensor], Tensor]  # (outputs, targets) -> the mean over the batch
 Named = dict[str, Tensor]
+LARGE = 2**20  # weights from which a copy of them is worth freeing at once
 _LOG = logging.getLogger("gradsift")
 
 
@@ -29,6 +30,7 @@ class FlatModel:
     """A private copy of a module, on one device in one floating-point type, with its loss."""
 
     def __init__(self, module: nn.Module, loss: Loss, device: torch.device, dtype: torch.dtype) -> None:
+        self.dtype = dtype
         self.module = copy.deepcopy(module).to(device=device, dtype=dtype)
         self.loss = copy.deepcopy(loss).to(device=device, dtype=dtype) if isinstance(loss, nn.Module) else loss
         parts = dict(loss.named_parameters()) if isinstance(loss, nn.Module) else {}
@@ -40,24 +42,22 @@ class FlatModel:
             raise GradsiftError(f"the loss must be the mean over a batch, got reduction={reduction!r}")
         if not self.module.training:
             self.module.train()
-        self._still = copy.deepcopy(self.module).eval().requires_grad_(False)  # for outputs, in evaluation mode
         parameters = dict(self.module.named_parameters())
         self.shapes = {name: p.shape for name, p in parameters.items() if p.requires_grad}
         if not self.shapes:
             raise GradsiftError(f"{type(module).__name__} has no trainable parameters")
-        self._spans: dict[str, slice] = {}
+        self.spans: dict[str, slice] = {}
         self.dim = 0
         for name, shape in self.shapes.items():
-            self._spans[name] = slice(self.dim, self.dim + shape.numel())
+            self.spans[name] = slice(self.dim, self.dim + shape.numel())
             self.dim += shape.numel()
-        self._held = _held(self._still, self._spans)
         buffers = {name: b.detach() for name, b in self.module.named_buffers()}
         self._constants = {name: p.detach() for name, p in parameters.items() if name not in self.shapes} | buffers
         self.moving: tuple[str, ...] = ()  # buffers that a forward pass in training changes
         self._loops = False
         self._batches_loss = True
-        self._shared: tuple[nn.Module, shared.Sink] | None = None
-        self._shared_own = False  # whether that way also takes clients with weights of their own
+        self._shared: _Shared | None = None
+        self._said = False  # that clients with weights of their own go a slower way
 
     def weights(self) -> Tensor:
         """[D] the module's present weights."""
@@ -77,15 +77,20 @@ class FlatModel:
         """The moving buffers as the module came."""
         return {name: self._constants[name].clone() for name in self.moving}
 
+    @functools.cached_property
+    def _still(self) -> tuple[nn.Module, "_Weights"]:
+        """For outputs: a copy in evaluation mode."""
+        module = copy.deepcopy(self.module).eval().requires_grad_(False)
+        return module, _Weights(module, self.spans)
+
     def outputs(self, weights: Tensor, buffers: Named, x: Tensor) -> Any:
         """The module's outputs in evaluation mode: no dropout, running statistics as given."""
         with torch.no_grad():
-            self._held.copy_(weights)
+            module, held = self._still
+            held.set(weights)
             if not buffers:
-                return self._still(x)
-            return torch.func.functional_call(
-                self._still, {name: value.clone() for name, value in buffers.items()}, (x,)
-            )
+                return module(x)
+            return torch.func.functional_call(module, {name: value.clone() for name, value in buffers.items()}, (x,))
 
     def sample_losses(self, outputs: Any, y: Tensor) -> Tensor:
         """[s] the loss of each sample by itself."""
@@ -107,11 +112,14 @@ class FlatModel:
 
         x and y are [n, b, ...]; returns the minibatch losses [n] and the moving buffers [n, ...] after the pass.
         """
-        if self._shared is not None and (point.dim() == 1 or self._shared_own):
-            return self._in_one_pass(total, point, x, y), {}
+        if self._shared is not None and (point.dim() == 1 or self._shared.own):
+            return self.in_one_pass(total, point, x, y), {}
+        if self._shared is not None and not self._said:
+            self._said = True
+            self._say_slower("its way with clients' own weights is not the same")
         if not self._loops:
             try:
-                return self._batched(total, point, buffers, x, y)
+                return self.batched(total, point, buffers, x, y)
             except torch.OutOfMemoryError:
                 raise
             except Exception as problem:
@@ -124,13 +132,13 @@ class FlatModel:
                 )
         return self._one_by_one(total, point, buffers, x, y)
 
-    def _in_one_pass(self, total: Tensor, point: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    def in_one_pass(self, total: Tensor, point: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """One pass over all samples of all clients: see ``shared``."""
         assert self._shared is not None
-        module, sink = self._shared
+        module, sink, held, _ = self._shared
         sink.own = point if point.dim() == 2 else None
         if sink.own is None:
-            sink.weights.copy_(point)
+            held.set(point)
         sink.total = total
         outputs = module(sink.images(x.flatten(0, 1)))
         if self._is_cross_entropy(outputs, y.flatten()):
@@ -142,12 +150,12 @@ class FlatModel:
         sink.forget()
         return losses.detach()
 
-    def _batched(self, total: Tensor, point: Tensor, buffers: Named, x: Tensor, y: Tensor) -> tuple[Tensor, Named]:
+    def batched(self, total: Tensor, point: Tensor, buffers: Named, x: Tensor, y: Tensor) -> tuple[Tensor, Named]:
         """All clients by ``torch.func.vmap``: any module that it can batch, each client with its own weights or not."""
         dims = (0 if point.dim() == 2 else None, 0, 0, 0)
         step = torch.func.vmap(self._gradient(), in_dims=dims, randomness="different")
         gradients, (losses, moved) = step(self._unflatten(point), buffers, x, y)
-        for name, span in self._spans.items():
+        for name, span in self.spans.items():
             total[:, span].add_(gradients[name].detach().reshape(len(x), -1))
         return losses.detach(), {name: value.detach() for name, value in moved.items()}
 
@@ -157,7 +165,7 @@ class FlatModel:
         for i in range(len(x)):
             weights = self._unflatten(point[i] if point.dim() == 2 else point)
             gradients, (value, moved) = self._gradient()(weights, {n: b[i] for n, b in buffers.items()}, x[i], y[i])
-            for name, span in self._spans.items():
+            for name, span in self.spans.items():
                 total[i, span].add_(gradients[name].detach().reshape(-1))
             values.append(value.detach())
             changed.append(moved)
@@ -166,73 +174,38 @@ class FlatModel:
     def choose_way(self, x: Tensor, y: Tensor) -> None:
         """Take the one-pass way if the module allows it and a trial [n, b, ...] gives the same as the general one."""
         reason = f"{self.moving[0]} moves in training" if self.moving else shared.unsupported(self.module)
-        if reason is None and not self._shares(*self._agreement(x, y)):
+        if reason is None:
+            channels_last, own = trial.agreement(self, x, y)
+            if self.dim > LARGE:
+                gc.collect()  # what was tried is in cycles, torch's own among them, and memory is counted next
+            if channels_last is not None:
+                self.share(channels_last, own)
+                return
             reason = "a trial batch gave other gradients, or none"
-        if reason is not None:
-            name = type(self.module).__name__
-            _LOG.warning("gradients of %s are taken by vmap, not in one pass, which is slower: %s", name, reason)
+        self._say_slower(reason)
 
-    def _agreement(self, x: Tensor, y: Tensor) -> tuple[bool | None, bool]:
-        """In which order of images (channels last or not) the two ways agree, and whether also on clients' own weights.
+    def _say_slower(self, reason: str) -> None:
+        name = type(self.module).__name__
+        _LOG.warning("gradients of %s are taken by vmap, not in one pass, which is slower: %s", name, reason)
 
-        In double precision, where rounding does not turn a ReLU or a maximum around; in the model's own precision if
-        that does not work, since not every module runs in another.
-        """
-        exact = FlatModel(self.module, self.loss, x.device, torch.float64)
-        wide_x, wide_y = (values.double() if values.is_floating_point() else values for values in (x, y))
-        for flat, *trial in ((exact, wide_x, wide_y), (self, x, y)):
-            found = flat._tried(*trial)
-            if found[0] is not None:
-                return found
-        return None, False
-
-    def _shares(self, channels_last: bool | None, own: bool) -> bool:
-        """Make the one-pass way ready, if there is an order for it."""
-        if channels_last is None:
-            self._shared = None  # the general way will say what is wrong, if anything is
-            return False
+    def share(self, channels_last: bool, own: bool) -> None:
+        """Go the one-pass way, with images in that order; ``own``: also with clients that have weights of their own."""
         module = copy.deepcopy(self.module)
         named = dict(module.named_parameters())
-        spans: dict[Tensor, slice] = {named[name]: span for name, span in self._spans.items()}
-        sink = shared.Sink(spans, _held(module, self._spans), channels_last)
+        spans: dict[Tensor, slice] = {named[name]: span for name, span in self.spans.items()}
+        sink = shared.Sink(spans, channels_last)
         shared.attach(module, sink)
-        self._shared, self._shared_own = (module, sink), own
-        return True
+        self._shared = _Shared(module, sink, _Weights(module, self.spans), own)
 
-    def _tried(self, x: Tensor, y: Tensor) -> tuple[bool | None, bool]:
-        self._shares(True, False)
-        assert self._shared is not None
-        module, sink = self._shared
-        drops = [part for part in (*self.module.modules(), *module.modules()) if _is_dropout(part) and part.training]
-        for part in drops:
-            part.training = False  # two ways would draw differently
-        # Not at the first weights alone: a head that starts at zero would hide every gradient below it.
-        first = self.weights()
-        apart = first.new_empty(len(x), self.dim).normal_(0, 0.1, generator=torch.Generator(x.device).manual_seed(0))
-        apart += first
-        if x.is_floating_point():  # clients that differ in scale, to show statistics taken over all samples together
-            x = x * torch.linspace(1, 0.5, len(x), device=x.device, dtype=x.dtype).view(-1, *[1] * (x.dim() - 1))
-        try:
-            for sink.channels_last in (True, False):  # some modules view what only the plain order lets them
-                if self._ways_agree(first, x, y) and self._ways_agree(apart[0], x, y):
-                    return sink.channels_last, self._ways_agree(apart, x, y)
-            return None, False
-        finally:
-            for part in drops:
-                part.training = True
+    def unshare(self) -> None:
+        """Go the general way again."""
+        self._shared = None
 
-    def _ways_agree(self, point: Tensor, x: Tensor, y: Tensor) -> bool:
-        """Whether both ways give the same gradients at ``point``, parameter by parameter."""
-        gradients = point.new_zeros(len(x), self.dim)
-        try:
-            with _whole_precision():
-                self._in_one_pass(gradients, point, x, y)
-                sizes = {name: _largest(gradients[:, span]) for name, span in self._spans.items()}
-                self._batched(gradients.neg_(), point, {}, x, y)  # which leaves how far they are apart
-        except Exception:
-            return False
-        close = math.sqrt(torch.finfo(point.dtype).eps)
-        return all(_largest(gradients[:, span]) <= close * sizes[name] for name, span in self._spans.items())
+    def parts(self) -> Iterator[nn.Module]:
+        """Every module that gradients are taken through."""
+        yield from self.module.modules()
+        if self._shared is not None:
+            yield from self._shared.module.modules()
 
     def _is_cross_entropy(self, outputs: Any, y: Tensor) -> bool:
         """Whether the loss is the mean of its samples' cross entropies: then torch has them all in one call."""
@@ -310,38 +283,36 @@ class FlatModel:
 
     def _unflatten(self, flat: Tensor) -> Named:
         lead = flat.shape[:-1]
-        return {name: flat[..., span].reshape(*lead, *self.shapes[name]) for name, span in self._spans.items()}
+        return {name: flat[..., span].reshape(*lead, *self.shapes[name]) for name, span in self.spans.items()}
 
 
-def _held(module: nn.Module, spans: Mapping[str, slice]) -> Tensor:
-    """[D] the module's parameters in one place: what is written there is theirs, without a loop over them."""
-    parameters = dict(module.named_parameters())
-    flat = torch.cat([parameters[name].detach().reshape(-1) for name in spans])
-    for name, span in spans.items():
-        parameters[name].data = flat[span].view(parameters[name].shape)
-    return flat
+class _Weights:
+    """The trainable parameters of a module in one place: set all at once, without a loop over them."""
+
+    def __init__(self, module: nn.Module, spans: Mapping[str, slice]) -> None:
+        parameters = dict(module.named_parameters())
+        self._parameters = [(parameters[name], span) for name, span in spans.items()]
+        self._gather()
+
+    def _gather(self) -> None:
+        self._flat = torch.cat([parameter.detach().reshape(-1) for parameter, _ in self._parameters])
+        for parameter, span in self._parameters:
+            parameter.data = self._flat[span].view(parameter.shape)
+
+    def set(self, weights: Tensor) -> None:
+        """Give the module these weights [D]."""
+        if self._parameters[0][0].data_ptr() != self._flat.data_ptr():  # of a copy, which has each by itself
+            self._gather()
+        self._flat.copy_(weights)
 
 
-@contextlib.contextmanager
-def _whole_precision() -> Iterator[None]:
-    """Convolutions on CUDA in float32, not in the shorter type that they may use there: ways are to be compared."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch is about to rename the switch
-        before = torch.backends.cudnn.allow_tf32
-        torch.backends.cudnn.allow_tf32 = False
-        try:
-            yield
-        finally:
-            torch.backends.cudnn.allow_tf32 = before
+class _Shared(NamedTuple):
+    """The one-pass way, made ready."""
 
-
-def _largest(values: Tensor) -> float:
-    """The largest absolute value, without a copy."""
-    return float(torch.maximum(values.max(), -values.min()))
-
-
-def _is_dropout(part: nn.Module) -> bool:
-    return isinstance(part, nn.modules.dropout._DropoutNd)
+    module: nn.Module
+    sink: shared.Sink
+    weights: _Weights
+    own: bool  # whether it also takes clients with weights of their own
 
 
 def _each(outputs: Any, change: Callable[[Tensor], Tensor]) -> Any:

@@ -29,9 +29,8 @@ UNFOLD_LIMIT = 32  # inputs times kernel elements up to which unfolded products 
 class Sink:
     """Where the layers of one backward pass put each client's gradient, and find its weights."""
 
-    def __init__(self, spans: Mapping[Tensor, slice], weights: Tensor, channels_last: bool) -> None:
+    def __init__(self, spans: Mapping[Tensor, slice], channels_last: bool) -> None:
         self.spans = spans
-        self.weights = weights  # [D] where those of the module lie
         self.total: Tensor = torch.empty(0)  # [n, D]
         self.own: Tensor | None = None  # [n, D] each client's weights; None: those of the module
         self.channels_last = channels_last  # whether images go through in that order
@@ -45,6 +44,10 @@ class Sink:
         if not self.channels_last or values.dim() != 4:
             return values
         return torch.empty_like(values, memory_format=torch.channels_last).copy_(values)
+
+    def ordered(self, images: Tensor) -> Tensor:
+        """Images that are channels last, in the order of this pass."""
+        return images if self.channels_last else images.contiguous()
 
     def rows(self, parameter: Tensor) -> Tensor:
         """[n, *shape] the total's view of one parameter."""
@@ -231,9 +234,9 @@ def _own_convolution(x: Tensor, part: nn.Conv2d, sink: Sink) -> Tensor:
         if bias is not None:
             out += bias[:, None]
         tall, wide = _sides(x, part)
-        return out.view(len(x), tall, wide, -1).permute(0, 3, 1, 2)
+        return sink.ordered(out.view(len(x), tall, wide, -1).permute(0, 3, 1, 2))
     if _simple(part):
-        return _by_rows(x, weights, bias, part.padding)
+        return sink.ordered(_by_rows(x, weights, bias, part.padding))
     flat = None if bias is None else bias.flatten()
     out = _convolution(_grouped(x, clients), weights.flatten(0, 1), flat, part, clients * part.groups)
     return _ungrouped(out, clients, sink)
@@ -299,7 +302,7 @@ def _own_input_gradient(g: Tensor, x: Tensor, part: nn.Conv2d, sink: Sink) -> Te
             [_conv_backward(g[own], x[own], weights[i], part, part.groups, only_input)[0] for i, own in parts]
         )
     if _simple(part):
-        return _by_rows(g, _turned(weights), None, _turned_padding(part))
+        return sink.ordered(_by_rows(g, _turned(weights), None, _turned_padding(part)))
     gs, xs = _grouped(g, clients), _grouped(x, clients)
     down = _conv_backward(gs, xs, weights.flatten(0, 1), part, clients * part.groups, only_input)[0]
     return _ungrouped(down, clients, sink)
