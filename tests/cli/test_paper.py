@@ -36,6 +36,7 @@ def test_a_figure_end_to_end(figure: str, capsys: pytest.CaptureFixture[str]) ->
     drawn = list((RESULTS / "figures").glob(f"{figure}-*.svg"))
     assert drawn
     assert all(path.read_text().startswith("<?xml") for path in drawn)
+    assert not any("mathdefault" in path.read_text() for path in drawn), "numbers as people write them"
     table = (RESULTS / f"{figure}.md").read_text().splitlines()
     assert table[1].startswith("| ---")
     assert len(table) > 2
@@ -95,6 +96,26 @@ def test_a_larger_budget_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"Rounds                 {len(before.splitlines())}\n" in capsys.readouterr().out
 
 
+def test_more_rounds_after_psi_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    only = ("fig1", "--only", "k500-until-loss2.2")
+    assert paper(*only) == 0
+    records = RUNS / "digits-k500-until-loss2.2-seed0" / "records.jsonl"
+    before = records.read_text()
+    assert paper(*only, "--rounds", "9") == 0
+    assert records.read_text().startswith(before)
+    assert len(records.read_text().splitlines()) == len(before.splitlines()) + 3
+    assert "1 of 1 experiments are finished (done)" in capsys.readouterr().out
+
+
+def test_what_is_not_finished_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert paper("fig4", "--only", "fab,fub") == 0
+    assert "(not finished)" not in capsys.readouterr().out
+    assert paper("fig4", "--report", "--cost-budget", "20") == 0
+    said = capsys.readouterr().out
+    assert "FAB-top-k (not finished)" in said
+    assert "0 of 6 experiments are finished (nothing was run)" in said
+
+
 def test_a_namesake_of_another_experiment_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert paper("fig4", "--only", "fedavg") == 0
     config = RUNS / "digits-fedavg-k14-seed0" / "config.json"
@@ -115,6 +136,7 @@ def test_a_limit_of_time_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         (("fig9",), "unknown 'fig9'"),
         (("fig4", "--seeds", "0"), "--seeds must be above 0, got 0"),
         (("fig4", "--minutes", "-1"), "--minutes must be above 0, got -1.0"),
+        (("fig4", "--minutes", "nan"), "--minutes must be above 0, got nan"),
         (("fig4", "--only", "nothing"), "--only nothing: no run has that in its name"),
         (("fig4", "--scale", "papr"), "did you mean 'paper'"),
     ],
