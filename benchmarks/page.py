@@ -1,7 +1,7 @@
 """Fill the tables of docs/results/speed.md from the results beside it: ``python -m benchmarks.page``.
 
-The results are what the benchmarks write, put into docs/results/speed/ as peers.json, round-cpu.json, round-cuda.json,
-round-cuda-paper.json, growth-cpu.json and growth-cuda.json. A test holds the page to them.
+The results are what the benchmarks write, put into docs/results/speed/ under the names of ``PARTS``. A test holds the
+page to them.
 """
 
 import json
@@ -44,13 +44,26 @@ def growth_part(record: dict[str, Any]) -> str:
     return "\n".join([head, "", growth_report.table(record), *([""] if left_out else []), *left_out])
 
 
+def streamed_part(record: dict[str, Any]) -> str:
+    """A round with its residuals on the device and in the host's memory."""
+    head = f"{record['date']}, {record['machine']}, torch {record['torch']}, {record['clients']} clients"
+    kept = {name: made for name, made in record.items() if isinstance(made, dict)}
+    base = next(iter(kept.values()))["seconds"]
+    rows = [[name, f"{1e3 * made['seconds']:.1f}", f"{made['seconds'] / base:.2f}"] for name, made in kept.items()]
+    apart = f"{record['largest_difference']:.2g}"
+    same = "the same k in every round" if record["same_k"] else "another k in some round"
+    return f"{head}; {same}, weights at most {apart} apart\n\n{markdown(['', 'ms a round', 'x the first'], rows)}"
+
+
 PARTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "peers": peers.summary,
     "round-cpu": round_part,
     "round-cuda": round_part,
     "round-cuda-paper": round_part,
+    "round-cuda-slow-host": round_part,
     "growth-cpu": growth_part,
     "growth-cuda": growth_part,
+    "streamed": streamed_part,
 }
 
 

@@ -1,8 +1,9 @@
 """Sparse vectors as sets of (index, value), and the few operations every sparsifier is made of.
 
 Shapes: D dimensions, N clients, k elements. Everything works on one vector [D] or [k] and, row by row, on [N, D] or
-[N, k]; nothing here loops over clients or elements. What a round needs does not make the host wait for a CUDA device:
-sizes are known beforehand, and sorting everything is quicker there than asking which part needs it.
+[N, k]; nothing here loops over elements, and over clients only where a row is very long. What a round needs does not
+make the host wait for a CUDA device: sizes are known beforehand, and sorting everything is quicker there than asking
+which part needs it.
 """
 
 import functools
@@ -15,7 +16,7 @@ from torch import Tensor
 from gradsift.errors import GradsiftError
 
 _SCATTER_ELEMENTS = 2**27  # of the dense rows made at a time on CUDA: half a gigabyte
-_LONG_ROW = 2**24  # elements from which one dense row takes longer than to queue the sum of its few
+_LONG_ROW = 2**24  # elements of a row above which adding its few to a sum is quicker than making it dense, on CUDA
 
 
 def queued(values: Tensor) -> bool:
