@@ -12,7 +12,7 @@ from torch import Tensor
 from gradsift import check, check_tensors
 from gradsift.errors import GradsiftError
 from gradsift.round import Round
-from gradsift.sparse import Sparse, Whole, largest, members
+from gradsift.sparse import Sparse, Whole, largest, members, top_k
 
 
 class Sparsifier(ABC):
@@ -125,3 +125,16 @@ class Sparsifier(ABC):
         uploads = Sparse(*uploads)  # its values may have changed since it was put in order
         check_tensors.share(share, uploads.indices.shape[0])
         return uploads
+
+
+class TopKUpload(Sparsifier):
+    """A sparsifier whose clients send the k largest elements of what they have accumulated."""
+
+    def choose(self, residual: Tensor, rnd: Round) -> Sparse:
+        """J_i: the top k of each accumulated gradient."""
+        return top_k(residual, rnd.k)
+
+    def upload_size(self, dim: int, rnd: Round) -> int:
+        """k, without a look at D elements."""
+        del dim
+        return rnd.k

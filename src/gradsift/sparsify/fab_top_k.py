@@ -12,22 +12,13 @@ from torch import Tensor
 
 from gradsift import sparse
 from gradsift.round import Round
-from gradsift.sparse import Sparse, dense_sum, rank, top_k
-from gradsift.sparsify.base import Sparsifier
+from gradsift.sparse import Sparse, dense_sum, rank
+from gradsift.sparsify.base import TopKUpload
 
 
 @dataclass(frozen=True)
-class FabTopK(Sparsifier):
+class FabTopK(TopKUpload):
     """Up: each client's k largest. Down: k elements, at least floor(k/N) of them from every client."""
-
-    def choose(self, residual: Tensor, rnd: Round) -> Sparse:
-        """J_i: the top k of each accumulated gradient."""
-        return top_k(residual, rnd.k)
-
-    def upload_size(self, dim: int, rnd: Round) -> int:
-        """k, without a look at D elements."""
-        del dim
-        return rnd.k
 
     def combine(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
         """J by fair selection; b_j over everyone who sent j, whatever its rank there."""

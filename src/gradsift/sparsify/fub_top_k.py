@@ -10,22 +10,13 @@ from torch import Tensor
 
 from gradsift import sparse
 from gradsift.round import Round
-from gradsift.sparse import Sparse, dense_sum, members, top_k
-from gradsift.sparsify.base import Sparsifier
+from gradsift.sparse import Sparse, dense_sum, members
+from gradsift.sparsify.base import TopKUpload
 
 
 @dataclass(frozen=True)
-class FubTopK(Sparsifier):
+class FubTopK(TopKUpload):
     """Up: each client's k largest. Down: the k largest |b_j|, whoever they come from."""
-
-    def choose(self, residual: Tensor, rnd: Round) -> Sparse:
-        """J_i: the top k of each accumulated gradient."""
-        return top_k(residual, rnd.k)
-
-    def upload_size(self, dim: int, rnd: Round) -> int:
-        """k, without a look at D elements."""
-        del dim
-        return rnd.k
 
     def combine(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
         """The k largest of the share-weighted sum, of the elements that were sent."""

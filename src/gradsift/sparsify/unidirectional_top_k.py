@@ -8,22 +8,13 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from gradsift.round import Round
-from gradsift.sparse import Sparse, top_k, weighted_sum
-from gradsift.sparsify.base import Sparsifier
+from gradsift.sparse import Sparse, weighted_sum
+from gradsift.sparsify.base import TopKUpload
 
 
 @dataclass(frozen=True)
-class UnidirectionalTopK(Sparsifier):
+class UnidirectionalTopK(TopKUpload):
     """Up: each client's k largest. Down: everything that anyone sent."""
-
-    def choose(self, residual: Tensor, rnd: Round) -> Sparse:
-        """J_i: the top k of each accumulated gradient."""
-        return top_k(residual, rnd.k)
-
-    def upload_size(self, dim: int, rnd: Round) -> int:
-        """k, without a look at D elements."""
-        del dim
-        return rnd.k
 
     def combine(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
         """The share-weighted sum over the union."""
