@@ -90,7 +90,7 @@ def test_named_targets_end_the_runs_and_another_cost_has_its_own_clock(capsys: p
     table = cells(page, "Cost over that of the best fixed k")[2:]
     assert [line[:2] for line in table] == [["money", "2.2"], ["money", "2.1"]]
     runs = trajectory.load(RESULTS / "regret-digits.npz")
-    assert sorted(runs)[-1] == "digits-fab-top-k-value-money-seed0"
+    assert sorted(runs)[-1] == "digits-fab-top-k-value-money-every4-seed0"
     for run in runs.values():
         assert run.config["cost"]["class"] == "Money"
         assert run.rounds == 40 or run.loss[-1] <= 2.1 < run.loss[:-1].min()
@@ -128,6 +128,9 @@ def test_a_limit_of_time_keeps_what_is_done(capsys: pytest.CaptureFixture[str]) 
         (("--encoded-bytes", "--model", "mlp"), "--encoded-bytes: a sweep is clocked again"),
         (("--cost", "money", "--clients-per-round", "3", "--model", "mlp"), "cannot be clocked again by money"),
         (("--points", "0"), "--points must be above 0"),
+        (("--refine", "-1"), "--refine must be 0 or more, got -1"),
+        (("--controllers", ","), "--controllers takes names, with commas between them, got ','"),
+        (("--set", "controller.alpha=3"), "--set controller.alpha: several controllers run here"),
         (("--points", "1", "--model", "mlp"), "no grid of 1 points"),
     ],
 )
@@ -135,6 +138,31 @@ def test_what_cannot_be_is_refused(arguments: tuple[str, ...], why: str, capsys:
     assert regret(*arguments) == 2
     assert why in capsys.readouterr().err
     assert list(Path.cwd().iterdir()) == []
+
+
+def test_words_for_what_is_not_there() -> None:
+    few = [*SMALL, "--seeds", "1", "--points", "3", "--refine", "0", "--comm-times", "10", "--rounds", "16"]
+    few += ["--targets", "50,2.2,0.001"]
+    assert regret(*few, "--controllers", "exp3") == 0
+    assert regret(*few, "--controllers", "exp3,value,exp3", "--report") == 0
+    page = (RESULTS / "regret-digits.md").read_text()
+    names, _, *table = cells(page, "Cost over that of the best fixed k")
+    assert names[4:] == ["EXP3", "value-based descent"], "once each"
+    assert [line[2].split(",")[0].isdigit() for line in table] == [False, True, False]
+    assert (table[0][2], table[2][2], table[1][5]) == ("above the first loss", "not reached", "not run")
+    assert "no k got there in every seed" not in page
+    runs = trajectory.load(RESULTS / "regret-digits.npz").values()
+    assert {int(run.evaluated[2] - run.evaluated[1]) for run in runs} == {3}, "all look at rounds 1, 4, 8 and so on"
+
+
+def test_targets_do_not_move_when_the_sweep_is_refined() -> None:
+    few = [*SMALL, "--seeds", "1", "--points", "4", "--comm-times", "100", "--rounds", "16"]
+    targets = []
+    for refine in ("0", "1"):
+        assert regret(*few, "--refine", refine) == 0
+        page = (RESULTS / "regret-digits.md").read_text()
+        targets.append([line[1] for line in cells(page, "Cost over that of the best fixed k")[2:]])
+    assert targets[0] == targets[1]
 
 
 def test_runs_that_are_not_finished_are_not_counted(capsys: pytest.CaptureFixture[str]) -> None:

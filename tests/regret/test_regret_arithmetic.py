@@ -123,7 +123,15 @@ def test_the_best_is_chosen_on_the_mean_of_complete_seeds(costs: list[list[float
     assert chosen is not None
     assert fmean(chosen.costs) == pytest.approx(min(whole)[0])
     assert chosen.costs == tuple(costs[ks.index(chosen.k)])
-    assert chosen.at_edge == (chosen.k in (ks[0], ks[-1]))
+    there = [k for _, k in whole]
+    assert chosen.at_edge == (chosen.k in (there[0], there[-1]))
+
+
+def test_a_k_that_was_cut_off_before_it_spent_as_much_is_named() -> None:
+    costs = np.array([[math.nan], [math.nan], [500.0], [900.0]])
+    found = best([10, 100, 1000, 10_000], costs, np.array([[300.0], [600.0], [500.0], [900.0]]))
+    assert found == (1000, (500.0,), True, (10,))
+    assert best([10, 1000], costs[1:3]) == (1000, (500.0,), True, ())
 
 
 def test_the_grid_is_even_in_the_logarithm_with_both_ends() -> None:
@@ -198,27 +206,20 @@ def test_where_the_cost_went(rounds: list[tuple[float, float, int]], star: int) 
     total = sum(c for _, c, _ in rounds)
     large = [c for one, c, _ in rounds if one > NEAR * star]
     small = [c for one, c, _ in rounds if one < star / NEAR]
-    search = []
-    for one, c, _ in rounds:
-        if star / NEAR <= one <= NEAR * star:
-            break
-        search.append(c)
     none = [c for _, c, s in rounds if s not in (-1, 1)]
-    wrong, usable = [], 0
+    away, signed = [], 0
     for one, c, s in rounds:
-        away = one > NEAR * star or one < star / NEAR
-        if away and s in (-1, 1):
-            usable += 1
+        if (one > NEAR * star or one < star / NEAR) and s in (-1, 1):
+            signed += 1
             if s != (1 if one > star else -1):
-                wrong.append(c)
-    assert (counted.rounds, counted.usable) == (len(rounds), usable)
+                away.append(c)
+    assert (counted.rounds, counted.far) == (len(rounds), signed)
     assert counted.cost == pytest.approx(total)
     for number, part, these in (
         (counted.large, counted.large_cost, large),
         (counted.small, counted.small_cost, small),
-        (counted.search, counted.search_cost, search),
         (counted.no_sign, counted.no_sign_cost, none),
-        (counted.wrong, counted.wrong_cost, wrong),
+        (counted.away, counted.away_cost, away),
     ):
         assert number == len(these)
         assert part == pytest.approx(sum(these) / total)

@@ -47,7 +47,9 @@ def add_to(made: Parser) -> None:
     made.add_argument("--minutes", type=float, metavar="T", help="stop after so long; the same command goes on")
     made.add_argument("--out", type=Path, help="folder of the runs (default: runs/regret-DATA, or that of the figures)")
     made.add_argument("--results", type=Path, help="folder of the results (default: results in --out)")
-    made.add_argument("--report", action="store_true", help="make no runs: tables and figures from what is there")
+    made.add_argument(
+        "--report", action="store_true", help="make no runs: results, tables and figures from what is there"
+    )
     made.add_argument("--quiet", "-q", action="store_true", help="print results only")
 
 
@@ -63,6 +65,8 @@ def regret(given: argparse.Namespace) -> int:
     from gradsift.regret.best import refined
 
     check_positive(given, "seeds", "jobs", "minutes", "points", "rounds")
+    if given.refine < 0:
+        raise UsageError(f"--refine must be 0 or more, got {given.refine}")
     plan = _plan(given)
     default = f"paper-{given.scale}" if given.like else f"regret-{plan.setup.name}"
     runs = given.out or Path("runs") / default
@@ -103,7 +107,12 @@ def _plan(given: argparse.Namespace) -> "Plan":
     for name, instead in DECIDED.items():
         if name in asked:
             raise UsageError(f"{BY_NAME[name].flag} has no meaning here: {instead}")
-    controllers = tuple(_words(given.controllers))
+    if "controller" in settings["set"]:
+        wrong = next(iter(settings["set"]["controller"]))
+        raise UsageError(f"--set controller.{wrong}: several controllers run here, each with its own defaults")
+    controllers = tuple(dict.fromkeys(_words(given.controllers)))
+    if not controllers:
+        raise UsageError(f"--controllers takes names, with commas between them, got {given.controllers!r}")
     for name in controllers:
         if name not in gradsift.controllers() or name in ("fixed", "replay"):
             known = [one for one in gradsift.controllers() if one not in ("fixed", "replay")]

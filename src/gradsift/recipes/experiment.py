@@ -91,19 +91,21 @@ def method(
     comm_time: float = 10.0,
     options: Mapping[str, Any] | None = None,
     cost: tuple[str, str, Mapping[str, float]] | None = None,
+    every: int | None = None,
     **stop: Any,
 ) -> Experiment:
     """One method on a set-up.
 
     ``cost`` is (a short name, the cost model, its options) where it is not the paper's clock. The clock is part of a
-    name only where k depends on it.
+    name only where k depends on it. ``every`` is how often it is evaluated, where that is not the figures' choice.
     """
     settings = {option.name: option.default for option in RUN} | dict(setup.settings)
     parts = {part: dict(chosen) for part, chosen in settings.get("set", {}).items() if part != "controller"}
     if options:
         parts["controller"] = dict(options)
     settings |= {"sparsifier": sparsifier, "controller": controller, "seed": seed, "comm_time": comm_time}
-    settings |= {"eval_every": _every(scale.eval_every, sparsifier, controller), "rounds": NO_LIMIT}
+    usual = _every(scale.eval_every, sparsifier, controller)
+    settings |= {"eval_every": every or usual, "rounds": NO_LIMIT}
     if cost is not None:
         settings["cost"], parts["cost"] = cost[1], dict(cost[2])
     if controller == "fixed":
@@ -112,6 +114,7 @@ def method(
     else:
         tag = f"-{controller}-" + (f"comm{comm_time:g}" if cost is None else cost[0])
         tag += "".join(f"-{name}{value:g}" for name, value in (options or {}).items())
+    tag += "" if every in (None, usual) else f"-every{every}"
     unknown = set(stop) - set(STOPS)
     if unknown:
         raise GradsiftError(f"no rule to stop: {sorted(unknown)[0]!r}")

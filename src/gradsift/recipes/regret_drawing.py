@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 
 import numpy as np
 from matplotlib.lines import Line2D
@@ -13,6 +12,7 @@ from gradsift.recipes.figures import CONTROLLERS
 from gradsift.recipes.regret_tables import reached
 from gradsift.recipes.sweep import Measured
 from gradsift.regret.assumption2 import Shape
+from gradsift.regret.interval import ratio
 from gradsift.report import export, text
 from gradsift.report.curves import Band
 from gradsift.report.figures import BANDS
@@ -60,7 +60,7 @@ def _costs(measured: Measured, label: str) -> Plot | None:
         own = reached(measured, name, label, target)
         if own:
             line = {**look(number).line, "linewidth": 1.0}
-            plot.axes.axhline(fmean(own[seed] / best.costs[seed] for seed in own), **line)
+            plot.axes.axhline(ratio(list(own.values()), [best.costs[seed] for seed in own]).mean, **line)
             plot.entry(Line2D([], [], **line), f"{CONTROLLERS.get(name, name)}, loss {text.number(target)}")
     _log_k(plot)
     if highest > 20:

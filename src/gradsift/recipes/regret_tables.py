@@ -24,24 +24,34 @@ def ratios(measured: Measured) -> Table:
     names = ["Clock", "Target loss", "Best fixed k", "Its cost"]
     names += [CONTROLLERS.get(name, name) for name in measured.plan.controllers]
     lines = []
-    for (label, target), found in measured.bests.items():
-        if found is None:
-            lines.append([label, text.number(target), "not reached", "", *[""] * len(measured.plan.controllers)])
-            continue
-        edge = " (at the end of the range)" if found.at_edge else ""
-        costs = Spread(found.costs, len(found.costs))
-        line = [label, text.number(target), f"{found.k:,}{edge}", spread(costs)]
-        for name in measured.plan.controllers:
-            own = reached(measured, name, label, target)
-            pairs = [(own[seed], found.costs[seed]) for seed in sorted(own)]
-            line.append(_ratio(pairs, measured.plan.seeds))
-        lines.append(line)
+    for clock in measured.plan.clocks:
+        for target in measured.targets():
+            line = [clock.label, text.number(target)]
+            found = measured.bests.get((clock.label, target))
+            if found is None:
+                why = "not reached" if target < measured.start() else "above the first loss"
+                lines.append([*line, why, "", *[""] * len(measured.plan.controllers)])
+                continue
+            line += [_named(found), spread(Spread(found.costs, len(found.costs)))]
+            line += [_controlled(measured, name, clock.label, target, found) for name in measured.plan.controllers]
+            lines.append(line)
     return names, lines
+
+
+def _named(found: Best) -> str:
+    """The best fixed k, and what makes it doubtful."""
+    said = f"{found.k:,}"
+    if found.at_edge:
+        said += ", at the end of what got there"
+    if found.open:
+        said += f"; {_ks(found.open)} ended before, with less spent"
+    return said
 
 
 def definition4(measured: Measured) -> Table:
     """R(M) and R(M)/M after a quarter, half and all of the rounds to the lowest target, against its best fixed k."""
     names = ["Clock", "Controller", "k*", "Rounds M", "R(M)/M at M/4", "R(M)/M at M/2", "R(M)/M at M", "R(M)"]
+    names += ["Of it in the first tenth"]
     lines = []
     target = _lowest(measured)
     for clock, name, found in _against_best(measured):
@@ -50,7 +60,7 @@ def definition4(measured: Measured) -> Table:
             for seed in range(measured.plan.seeds)
             if (made := _regret(measured, name, clock, seed, found, target)) is not None
         ]
-        columns = [Spread(tuple(float(s[i]) for s in seeds), measured.plan.seeds) for i in range(5)]
+        columns = [Spread(tuple(float(s[i]) for s in seeds), measured.plan.seeds) for i in range(6)]
         lines.append([clock.label, CONTROLLERS.get(name, name), f"{found.k:,}", *map(spread, columns)])
     return names, lines
 
@@ -74,7 +84,8 @@ def assumption2(measured: Measured) -> tuple[Table, list[str], dict[str, list[Sh
     It is the mean over the losses from the start to the first target, from there to the next, and so on: wide enough
     that evaluations a few rounds apart say something about it.
     """
-    bounds = [measured.start(), *sorted(measured.targets(), reverse=True)]
+    start = measured.start()
+    bounds = [start, *sorted((target for target in measured.targets() if target < start), reverse=True)]
     names = ["Clock", "Losses", "Minimiser of t(k, l)", "As good", "Not convex at", "Steepest slope"]
     lines, said, shapes = [], [], {}
     for clock in measured.plan.clocks:
@@ -97,10 +108,13 @@ def assumption2(measured: Measured) -> tuple[Table, list[str], dict[str, list[Sh
 
 def _said(shapes: Sequence[Shape], seeds: int) -> str:
     """Whether one k can be the minimiser at every loss."""
+    least = [shape.minimiser for shape in shapes if shape.minimiser is not None]
+    if not least:
+        return "no k got there in every seed"
     common = sorted(one_minimiser(shapes))
-    if common:
-        return f"one k can be best at every loss: {_ks(common)}"
-    return "the best k moves with the loss" + (", if that is not noise: there is one seed" if seeds == 1 else "")
+    if seeds == 1 and not common:
+        return f"with one seed it cannot be told whether one k is best at every loss; the minimisers are {_ks(least)}"
+    return f"one k can be best at every loss: {_ks(common)}" if common else "the best k moves with the loss"
 
 
 def _ks(ks: Sequence[int]) -> str:
@@ -108,9 +122,9 @@ def _ks(ks: Sequence[int]) -> str:
 
 
 def where_it_goes(measured: Measured) -> Table:
-    """What the rounds to the lowest target were spent on, in parts of the cost, and how many signs were wrong."""
-    names = ["Clock", "Controller", "Rounds", "Before k was found", "k above 2 k*", "k below k*/2"]
-    names += ["Rounds without a sign", "Their cost", "Wrong signs"]
+    """What the rounds to the lowest target were spent on, in parts of the cost, and how many signs led away from k*."""
+    names = ["Clock", "Controller", "Rounds", "Cost at k above 2 k*", "At k below k*/2"]
+    names += ["Rounds without a sign", "Their cost", "Signs away from k*, of those far from it"]
     lines = []
     target = _lowest(measured)
     for clock, name, found in _against_best(measured):
@@ -125,35 +139,43 @@ def where_it_goes(measured: Measured) -> Table:
 
 
 def _spent(seeds: list[Spending], planned: int) -> list[str]:
+    if not seeds:
+        return ["not run", *[""] * 5]
+
     def over(values: list[float]) -> str:
         return spread(Spread(tuple(values), planned), 3)
 
     return [
         over([float(s.rounds) for s in seeds]),
-        over([s.search_cost for s in seeds]),
         over([s.large_cost for s in seeds]),
         over([s.small_cost for s in seeds]),
         over([s.no_sign / s.rounds for s in seeds]),
         over([s.no_sign_cost for s in seeds]),
-        over([s.wrong / s.usable for s in seeds if s.usable]),
+        over([s.away / s.far for s in seeds if s.far]) if any(s.far for s in seeds) else "no signs",
     ]
 
 
 def reached(measured: Measured, name: str, label: str, target: float) -> dict[int, float]:
-    """What a controller spent to a target, by seed, where it got there."""
+    """What a controller spent to a target, by seed in their order, where it got there."""
     own = {
         seed: float(cost_to(curve_of(t), target)[0])
         for (controller, ran, seed), t in measured.searches.items()
         if (controller, ran) == (name, label)
     }
-    return {seed: cost for seed, cost in own.items() if np.isfinite(cost)}
+    return {seed: own[seed] for seed in sorted(own) if np.isfinite(own[seed])}
 
 
-def _ratio(pairs: list[tuple[float, float]], seeds: int) -> str:
-    if not pairs:
+def _controlled(measured: Measured, name: str, label: str, target: float, found: Best) -> str:
+    """A controller's cost over that of the best fixed k, paired by seed."""
+    ran = [seed for seed in range(measured.plan.seeds) if (name, label, seed) in measured.searches]
+    own = reached(measured, name, label, target)
+    if not ran:
+        return "not run"
+    if not own:
         return "not reached"
-    made: Interval = ratio([one for one, _ in pairs], [other for _, other in pairs])
-    some = "" if len(pairs) == seeds else f", {len(pairs)} of {seeds} seeds"
+    some = "" if len(ran) == measured.plan.seeds else f", {len(ran)} of {measured.plan.seeds} seeds run"
+    some += "" if len(own) == len(ran) else f", not reached in {len(ran) - len(own)}"
+    made: Interval = ratio(list(own.values()), [found.costs[seed] for seed in own])
     if made.low is None or made.high is None:
         return text.number(made.mean, 3) + some
     return f"{text.number(made.mean, 3)} ({text.number(made.low, 3)} to {text.number(made.high, 3)}{some})"
@@ -161,8 +183,11 @@ def _ratio(pairs: list[tuple[float, float]], seeds: int) -> str:
 
 def _regret(
     measured: Measured, name: str, clock: Clock, seed: int, found: Best, target: float
-) -> tuple[float, float, float, float, float] | None:
-    """(M, R/M at a quarter, R/M at a half, R/M at the end, R): at the evaluations nearest to those rounds."""
+) -> tuple[float, ...] | None:
+    """(M, R/M at a quarter, at a half, at the end, R, its part in a tenth): at the evaluations nearest to those rounds.
+
+    M ends where k*'s own run does, if that is at a higher loss.
+    """
     t = measured.searches.get((name, clock.label, seed))
     if t is None:
         return None
@@ -172,9 +197,10 @@ def _regret(
     if len(known) == 0:
         return None
     last = part.evaluated[known[-1]]
-    at = [known[np.abs(part.evaluated[known] - share * last).argmin()] for share in (0.25, 0.5, 1.0)]
-    quarter, half, end = (float(values[i] / part.evaluated[i]) for i in at)
-    return float(last), quarter, half, end, float(values[known[-1]])
+    at = [known[np.abs(part.evaluated[known] - share * last).argmin()] for share in (0.1, 0.25, 0.5, 1.0)]
+    each = [float(values[i] / part.evaluated[i]) for i in at[1:]]
+    first, end = float(values[at[0]]), float(values[at[-1]])
+    return float(last), *each, end, first / end if end else 0.0
 
 
 def _until(t: Trajectory, target: float) -> Trajectory:

@@ -41,7 +41,10 @@ class Store:
             said = differences({name: kept.get(name) for name in wanted}, wanted, "it")
             if said:
                 where = f"{self.runs} or {self.results}"
-                raise GradsiftError(f"{experiment.name} in {where} is of another experiment: {'; '.join(said)}")
+                raise GradsiftError(
+                    f"{experiment.name} in {where} is of another experiment: {'; '.join(said)}; another --out and"
+                    " --results keep them apart"
+                )
         return there
 
     def _from_folder(self, experiment: Experiment) -> Trajectory | None:

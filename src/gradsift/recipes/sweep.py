@@ -83,7 +83,8 @@ class Plan:
         stop: dict[str, Any] = {"rounds": self.rounds}
         if self.targets:
             stop["target_loss"] = min(self.targets)
-        made = method(self.scale, self.setup, seed, label, sparsifier=self.sparsifier, **options, **stop)
+        every = self.scale.eval_every  # the same for all: who looks more often sees a lower loss sooner
+        made = method(self.scale, self.setup, seed, label, sparsifier=self.sparsifier, every=every, **options, **stop)
         settings = dict(made.settings)
         if settings["controller"] == "fixed":
             settings |= {"k_min": None, "k_max": None}
@@ -123,7 +124,8 @@ class Measured:
         if self.plan.targets or not self.ks:
             return self.plan.targets
         seeds = range(self.plan.seeds)
-        lowest = sorted(max(float(self.sweep[k, seed].loss.min()) for seed in seeds) for k in self.ks)
+        first = [k for k in self.plan.first_grid() if k in self.ks] or self.ks  # refining must not move them
+        lowest = sorted(max(float(self.sweep[k, seed].loss.min()) for seed in seeds) for k in first)
         start, end = self.start(), lowest[(len(lowest) - 1) // 2]
         return tuple(start + part * (end - start) for part in PARTS)
 
@@ -146,14 +148,16 @@ class Measured:
 
     @cached_property
     def bests(self) -> dict[tuple[str, float], Best | None]:
-        """The best fixed k for each clock and target."""
+        """The best fixed k for each clock and each target below the first loss."""
         if not self.ks:
             return {}
         found = {}
         for clock in self.plan.clocks:
             curves = self.fixed_curves(clock)
+            spent = np.array([[curves[k, seed].x[-1] for seed in range(self.plan.seeds)] for k in self.ks])
             for target in self.targets():
-                found[clock.label, target] = best(self.ks, self.costs(curves, target))
+                if target < self.start():
+                    found[clock.label, target] = best(self.ks, self.costs(curves, target), spent)
         return found
 
 

@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gradsift.regret.interval import student
 from gradsift.regret.reach import Floats
-
-ERRORS = 2.0  # standard errors, over seeds, that a bend must exceed to count as more than noise
 
 
 class Shape(NamedTuple):
@@ -17,10 +16,10 @@ class Shape(NamedTuple):
     ks: tuple[int, ...]
     means: tuple[float, ...]  # t(k, l), over seeds
     bends: tuple[int, ...]  # the k at which it is not convex
-    sure: tuple[int, ...]  # those of them that the seeds agree on; none can be with a single seed
+    sure: tuple[int, ...]  # those of them that the seeds agree on, at 95 %; none can be with a single seed
     steepest: float  # the largest slope between neighbours
     minimiser: int | None  # None: no k passed that loss
-    as_good: tuple[int, ...]  # the k that cannot be told from it: paired, within ERRORS standard errors
+    as_good: tuple[int, ...]  # the k that the seeds cannot tell from it, at 95 %, paired; itself alone with one seed
 
 
 def shape(loss: float, ks: Sequence[int], t: Floats) -> Shape:
@@ -34,10 +33,11 @@ def shape(loss: float, ks: Sequence[int], t: Floats) -> Shape:
     turns = np.diff(slopes, axis=0)  # [K - 2, S]: not negative where convex
     inner = kept[1:-1]
     bends = turns.mean(axis=1) < 0
-    sure = turns.mean(axis=1) + ERRORS * standard_error(turns) < 0
+    errors = student(t.shape[1])
+    sure = turns.mean(axis=1) + errors * standard_error(turns) < 0
     least = int(t.mean(axis=1).argmin())
     worse = t - t[least]
-    same = worse.mean(axis=1) <= ERRORS * np.nan_to_num(standard_error(worse), nan=0.0)
+    same = worse.mean(axis=1) <= errors * np.nan_to_num(standard_error(worse), nan=0.0)
     return Shape(
         loss,
         tuple(kept.tolist()),

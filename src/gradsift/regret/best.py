@@ -15,7 +15,8 @@ class Best(NamedTuple):
 
     k: int
     costs: tuple[float, ...]  # of each seed
-    at_edge: bool  # no smaller, or no larger, k was tried: the true best may lie outside
+    at_edge: bool  # no smaller, or no larger, k got there: the true best may lie outside
+    open: tuple[int, ...] = ()  # k that ended before the loss, having spent less than this one: they may be better
 
 
 def grid(low: float, high: float, points: int) -> list[int]:
@@ -26,14 +27,20 @@ def grid(low: float, high: float, points: int) -> list[int]:
     return sorted({round(k) for k in raw})
 
 
-def best(ks: Sequence[int], costs: Floats) -> Best | None:
-    """``costs`` [K, S], NaN where a seed did not get there; only k that all seeds reach it with can be the best."""
+def best(ks: Sequence[int], costs: Floats, spent: Floats | None = None) -> Best | None:
+    """``costs`` [K, S], NaN where a seed did not get there; only k that all seeds reach it with can be the best.
+
+    ``spent`` [K, S] is what each run had spent when it ended.
+    """
     costs = np.asarray(costs, dtype=np.float64)
     means = costs.mean(axis=1)
-    if not np.isfinite(means).any():
+    there = np.flatnonzero(np.isfinite(means))
+    if len(there) == 0:
         return None
-    i = int(np.nanargmin(means))
-    return Best(ks[i], tuple(costs[i].tolist()), i in (0, len(ks) - 1))
+    i = int(there[means[there].argmin()])
+    ends = np.full(len(means), np.inf) if spent is None else np.asarray(spent).mean(axis=1)
+    cut = tuple(k for k, mean, end in zip(ks, means, ends, strict=True) if np.isnan(mean) and end < means[i])
+    return Best(ks[i], tuple(costs[i].tolist()), i in (there[0], there[-1]), cut)
 
 
 def refined(ks: Sequence[int], found: Iterable[int]) -> list[int]:

@@ -19,11 +19,16 @@ class Interval(NamedTuple):
     seeds: int
 
 
+def student(seeds: int) -> float:
+    """Standard errors to each side of a mean over so many seeds that make 95 %."""
+    return T[seeds - 2] if 2 <= seeds <= len(T) + 1 else NORMAL
+
+
 def interval(values: Sequence[float]) -> Interval:
     """The mean of values that are about normal."""
     if len(values) < 2:
         return Interval(fmean(values), None, None, len(values))
-    wide = (T[len(values) - 2] if len(values) - 1 <= len(T) else NORMAL) * stdev(values) / math.sqrt(len(values))
+    wide = student(len(values)) * stdev(values) / math.sqrt(len(values))
     return Interval(fmean(values), fmean(values) - wide, fmean(values) + wide, len(values))
 
 
