@@ -24,6 +24,7 @@ def made_up(accuracy: list[float], round_cost: float = 1.0, k: Any = 5.0, seed: 
         k=k * ones,
         low=np.nan * ones,
         high=np.nan * ones,
+        probe=np.nan * ones,
         up=np.full(rounds, 5),
         down=np.full(rounds, 5),
         round_cost=round_cost * ones,

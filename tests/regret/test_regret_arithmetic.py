@@ -1,6 +1,7 @@
 """The arithmetic of regret against slow obvious twins, and on trajectories whose best k is known."""
 
 import math
+from random import Random
 from statistics import fmean
 
 import numpy as np
@@ -14,7 +15,7 @@ from gradsift.regret.best import best, grid, refined
 from gradsift.regret.definition4 import regret
 from gradsift.regret.interval import interval, ratio
 from gradsift.regret.reach import cost_to, descent, unit_cost
-from gradsift.regret.spending import NEAR, spending
+from gradsift.regret.spending import NEAR, right_signs, spending
 from tests.regret.synthetic import (
     START,
     fixed,
@@ -199,30 +200,37 @@ def test_a_bend_within_the_noise_is_not_sure_and_k_that_were_not_run_so_far_are_
         st.tuples(st.floats(1, 1000), st.floats(0.1, 9.0), st.sampled_from([-1, 0, 1, 2])), min_size=1, max_size=30
     ),
     st.integers(2, 500),
+    st.randoms(use_true_random=False),
 )
-def test_where_the_cost_went(rounds: list[tuple[float, float, int]], star: int) -> None:
+def test_where_the_cost_went(rounds: list[tuple[float, float, int]], star: int, source: Random) -> None:
     k, cost, sign = (np.array(column) for column in zip(*rounds, strict=True))
-    counted = spending(k, cost, sign, star)
+    right = np.array([source.choice((-1, 0, 1)) for _ in rounds])
+    counted = spending(k, cost, sign, right, star)
     total = sum(c for _, c, _ in rounds)
     large = [c for one, c, _ in rounds if one > NEAR * star]
     small = [c for one, c, _ in rounds if one < star / NEAR]
     none = [c for _, c, s in rounds if s not in (-1, 1)]
-    away, signed = [], 0
-    for one, c, s in rounds:
-        if (one > NEAR * star or one < star / NEAR) and s in (-1, 1):
-            signed += 1
-            if s != (1 if one > star else -1):
-                away.append(c)
-    assert (counted.rounds, counted.far) == (len(rounds), signed)
+    judged = [(c, s, r) for (_, c, s), r in zip(rounds, right, strict=True) if s in (-1, 1) and r != 0]
+    wrong = [c for c, s, r in judged if s != r]
+    assert (counted.rounds, counted.judged) == (len(rounds), len(judged))
     assert counted.cost == pytest.approx(total)
     for number, part, these in (
         (counted.large, counted.large_cost, large),
         (counted.small, counted.small_cost, small),
         (counted.no_sign, counted.no_sign_cost, none),
-        (counted.away, counted.away_cost, away),
+        (counted.wrong, counted.wrong_cost, wrong),
     ):
         assert number == len(these)
         assert part == pytest.approx(sum(these) / total)
+
+
+def test_a_sweep_says_which_sign_was_right_where_it_can() -> None:
+    ks, costs = [10, 100, 1000, 10_000], np.array([4.0, 1.0, 4.0, math.nan])
+    k = np.array([1000.0, 1000.0, 100.0, 101.0, 1000.0, 5000.0, 316.0])
+    probe = np.array([100.0, 10.0, 10.0, 100.0, 2.0, 100.0, math.nan])
+    assert right_signs(k, probe, ks, costs).tolist() == [1, 0, -1, 0, 0, 0, 0]
+    middle = right_signs(np.array([100.0 * math.sqrt(10)]), np.array([10.0]), ks, costs)  # 2 against 4
+    assert middle.tolist() == [-1]
 
 
 def test_intervals() -> None:

@@ -14,7 +14,7 @@ from gradsift.regret.best import Best
 from gradsift.regret.definition4 import regret
 from gradsift.regret.interval import Interval, ratio
 from gradsift.regret.reach import cost_to, unit_cost
-from gradsift.regret.spending import Spending, spending
+from gradsift.regret.spending import Spending, right_signs, spending
 from gradsift.report import text
 from gradsift.report.summary import Spread
 
@@ -122,9 +122,9 @@ def _ks(ks: Sequence[int]) -> str:
 
 
 def where_it_goes(measured: Measured) -> Table:
-    """What the rounds to the lowest target were spent on, in parts of the cost, and how many signs led away from k*."""
+    """What the rounds to the lowest target were spent on, in parts of the cost, and how many signs were wrong."""
     names = ["Clock", "Controller", "Rounds", "Cost at k above 2 k*", "At k below k*/2"]
-    names += ["Rounds without a sign", "Their cost", "Signs away from k*, of those far from it"]
+    names += ["Rounds without a sign", "Their cost", "Signs that can be judged", "Wrong, of these"]
     lines = []
     target = _lowest(measured)
     for clock, name, found in _against_best(measured):
@@ -133,17 +133,21 @@ def where_it_goes(measured: Measured) -> Table:
             t = measured.searches.get((name, clock.label, seed))
             if t is not None:
                 part = _until(t, target)
-                seeds.append(spending(part.k, part.round_cost, part.sign, found.k))
+                costs = measured.costs(measured.fixed_curves(clock), target).mean(axis=1)
+                right = right_signs(part.k, part.probe, measured.ks, costs)
+                seeds.append(spending(part.k, part.round_cost, part.sign, right, found.k))
         lines.append([clock.label, CONTROLLERS.get(name, name), *_spent(seeds, measured.plan.seeds)])
     return names, lines
 
 
 def _spent(seeds: list[Spending], planned: int) -> list[str]:
     if not seeds:
-        return ["not run", *[""] * 5]
+        return ["not run", *[""] * 6]
 
     def over(values: list[float]) -> str:
         return spread(Spread(tuple(values), planned), 3)
+
+    signed = any(s.rounds > s.no_sign for s in seeds)
 
     return [
         over([float(s.rounds) for s in seeds]),
@@ -151,7 +155,8 @@ def _spent(seeds: list[Spending], planned: int) -> list[str]:
         over([s.small_cost for s in seeds]),
         over([s.no_sign / s.rounds for s in seeds]),
         over([s.no_sign_cost for s in seeds]),
-        over([s.away / s.far for s in seeds if s.far]) if any(s.far for s in seeds) else "no signs",
+        over([s.judged / (s.rounds - s.no_sign) for s in seeds if s.rounds > s.no_sign]) if signed else "no signs",
+        over([s.wrong / s.judged for s in seeds if s.judged]) if any(s.judged for s in seeds) else "",
     ]
 
 

@@ -29,8 +29,9 @@ Ints = NDArray[np.int64]
 
 PLAIN = {cls.__name__: cls for cls in (NormalizedTime, LinkTime, Energy, Money)}
 DERIVED = ("up", "down", "round_cost")
-FORMAT = "gradsift trajectories 1"
+FORMAT = "gradsift trajectories 2"
 ROUNDING = 1e-9  # a sum of costs made in another order may fall short by that part of it
+BY_ROUND = ("k", "low", "high", "probe", "up", "down", "round_cost", "sign")
 NO_SIGN = 2  # where the estimate was unavailable, or none was made
 # Arrays of a file and the types in which they are stored. What follows from the others is stored as the difference,
 # which is mostly 0 and so takes no room: up from k, down from up, and the costs from the cost model.
@@ -38,6 +39,7 @@ STORED = {
     "k": "<f4",
     "low": "<f4",
     "high": "<f4",
+    "probe": "<f4",
     "up": "<i4",
     "down": "<i4",
     "round_cost": "<f8",
@@ -58,6 +60,7 @@ class Trajectory:
     k: Floats  # [M]
     low: Floats  # [M] the search interval; NaN where there is none
     high: Floats  # [M]
+    probe: Floats  # [M] the k' that k was compared with; NaN where there was none
     up: Ints  # [M] elements each client sent
     down: Ints  # [M] elements each client received
     round_cost: Floats  # [M]
@@ -113,7 +116,7 @@ class Trajectory:
         return replace(
             self,
             contribution=np.empty(0),
-            **{name: getattr(self, name)[:rounds] for name in ("k", "low", "high", "up", "down", "round_cost", "sign")},
+            **{name: getattr(self, name)[:rounds] for name in BY_ROUND},
             **{name: getattr(self, name)[there] for name in ("evaluated", "loss", "accuracy")},
         )
 
@@ -194,6 +197,7 @@ def from_folder(folder: Path) -> Trajectory | None:
         k=run.k,
         low=run.low,
         high=run.high,
+        probe=np.array([np.nan if record["probe_k"] is None else record["probe_k"] for record in records]),
         up=np.array([record["up_elements"] for record in records]),
         down=np.array([record["down_elements"] for record in records]),
         round_cost=np.array([record["round_cost"] for record in records]),

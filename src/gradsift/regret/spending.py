@@ -1,5 +1,6 @@
 """Where a controller's cost went, by counting: the rounds with a k far from the best, and the signs that it had."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from gradsift.regret.reach import Floats
 
 NEAR = 2.0  # a k within this factor of the best is near it
+APART = 0.05  # in logarithms of the cost, from which a sweep tells two k apart
 
 
 class Spending(NamedTuple):
@@ -21,25 +23,38 @@ class Spending(NamedTuple):
     small_cost: float
     no_sign: int  # rounds without a usable sign
     no_sign_cost: float
-    far: int  # rounds with a sign at a k that is not near the best
-    away: int  # those of them whose sign moved k away from the best
-    away_cost: float
+    judged: int  # rounds with a sign of which the sweep says what it should have been
+    wrong: int  # those of them with the other one
+    wrong_cost: float
 
 
-def spending(k: Floats, round_cost: Floats, sign: NDArray[np.int64], best_k: float) -> Spending:
-    """Count the rounds of a run, up to where it reached its target. ``sign``: -1 or 1, anything else is none.
+def right_signs(k: Floats, probe: Floats, ks: Sequence[int], costs: Floats) -> NDArray[np.int64]:
+    """[M] the sign that a sweep expects where k was compared with ``probe``: 1 if k costs more, -1 if less, 0 if open.
 
-    A sign compares k with a k' below it, not with the best: one that moves k away from the best can still be the right
-    answer to what was asked, where k' is on the other side of it. Near the best there is no telling.
+    ``costs`` [K] is what each of ``ks`` needs to the target, on a line between them in logarithms. It says nothing
+    outside of them, nor where the two are less than APART from each other.
     """
+    logs, values = np.log(np.asarray(ks, dtype=np.float64)), np.log(costs)
+    known = np.isfinite(values)
+
+    def expected(at: Floats) -> Floats:
+        return np.interp(np.log(at), logs[known], values[known], left=np.nan, right=np.nan)
+
+    apart = np.nan_to_num(expected(k) - expected(probe), nan=0.0)
+    return np.where(np.abs(apart) > APART, np.sign(apart), 0).astype(np.int64)
+
+
+def spending(
+    k: Floats, round_cost: Floats, sign: NDArray[np.int64], right: NDArray[np.int64], best_k: float
+) -> Spending:
+    """Count the rounds of a run, up to where it reached its target. Signs are -1 or 1, anything else is none."""
     total = float(round_cost.sum())
     large, small = k > NEAR * best_k, k < best_k / NEAR
-    far = large | small
     none = ~np.isin(sign, (-1, 1))
-    signed = far & ~none
-    away = signed & (sign != np.where(large, 1, -1))
+    judged = ~none & np.isin(right, (-1, 1))
+    wrong = judged & (sign != right)
 
     def part(which: NDArray[np.bool_]) -> tuple[int, float]:
         return int(which.sum()), float(round_cost[which].sum()) / total if total else 0.0
 
-    return Spending(len(k), total, *part(large), *part(small), *part(none), int(signed.sum()), *part(away))
+    return Spending(len(k), total, *part(large), *part(small), *part(none), int(judged.sum()), *part(wrong))
