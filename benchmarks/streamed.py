@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=600)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--k", type=int, default=1000)
-    parser.add_argument("--leave", type=float, default=1.5, help="GiB free in the second run")
+    parser.add_argument("--leave", type=float, default=1.5, help="GiB free in the last run")
     parser.add_argument("--json", type=Path, default=KEPT / "streamed.json")
     given = parser.parse_args()
     device = torch.device(given.device)

@@ -207,22 +207,17 @@ def dense_sum(rows: Sparse, share: Tensor) -> Tensor:
     wide = torch.promote_types(rows.values.dtype, torch.float32)  # half precision is for sending, not for summing
     values = rows.values.to(wide)
     share = share.to(values.device, wide, non_blocking=values.is_cuda)  # the other way it would not be there in time
+    total, whole = values.new_zeros(rows.dim), isinstance(rows, Whole)
+    # Products are rounded before they are added, whole or not: B' - B is zero where both are the sum of the same.
+    if rows.dim > _LONG_ROW if queued(values) else whole:
+        for row, indices, weight in zip(values, rows.indices, share, strict=True):
+            total = total.add_(row * weight) if whole else total.index_add_(0, indices, row * weight)
+        return total
     if not queued(values):
-        total = values.new_zeros(rows.dim)
-        if isinstance(rows, Whole):
-            for row, weight in zip(values, share, strict=True):
-                total += row * weight  # rounded as below: B' - B is zero where both are the sum of the same
-            return total
         contributions = values * share[:, None]
         return total.index_add_(0, rows.indices.reshape(-1), contributions.reshape(-1))
-    # CUDA's index_add_ adds in any order, and its index_put_ sorts first: dense rows and one product are quicker. Where
-    # a dense row is long, the rows are added one by one: in one of them no index comes twice.
-    total = values.new_zeros(rows.dim)
-    if rows.dim > _LONG_ROW:
-        for row, indices, weight in zip(values, rows.indices, share, strict=True):
-            sent = row * weight
-            total = total.add_(sent) if isinstance(rows, Whole) else total.index_add_(0, indices, sent)
-        return total
+    # CUDA's index_add_ adds in any order where an index comes twice, and its index_put_ sorts first: dense rows and one
+    # product are quicker.
     step = max(1, _SCATTER_ELEMENTS // rows.dim)
     for first in range(0, len(share), step):
         part = slice(first, first + step)

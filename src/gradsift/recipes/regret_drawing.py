@@ -37,15 +37,13 @@ def draw(measured: Measured, shapes: Mapping[str, Sequence[Shape]], name: str, f
 
 def _costs(measured: Measured, label: str) -> Plot | None:
     """What a fixed k needs to reach each target, over what the best needs; the controllers as horizontal lines."""
-    clock = next(clock for clock in measured.plan.clocks if clock.label == label)
-    curves = measured.fixed_curves(clock)
     plot, drawn = Plot.new("Fixed k", "Cost over the best"), False
     highest = 1.0
     for number, target in enumerate(measured.targets()):
         best = measured.bests.get((label, target))
         if best is None:
             continue
-        costs = measured.costs(curves, target) / np.array(best.costs)  # [K, S], paired
+        costs = measured.costs(label, target) / np.array(best.costs)  # [K, S], paired
         there = np.isfinite(costs).all(axis=1)
         x, kept = np.array(measured.ks, dtype=np.float64)[there], costs[there]
         made = Band(x, kept.mean(axis=1), kept.min(axis=1), kept.max(axis=1), (), kept.shape[1])

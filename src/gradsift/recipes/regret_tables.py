@@ -89,7 +89,7 @@ def assumption2(measured: Measured) -> tuple[Table, list[str], dict[str, list[Sh
     names = ["Clock", "Losses", "Minimiser of t(k, l)", "As good", "Not convex at", "Steepest slope"]
     lines, said, shapes = [], [], {}
     for clock in measured.plan.clocks:
-        curves = measured.fixed_curves(clock)
+        curves = measured.curves[clock.label]
         made = []
         for high, low in pairwise(bounds):
             middle, half = (high + low) / 2, (high - low) / 2
@@ -128,12 +128,12 @@ def where_it_goes(measured: Measured) -> Table:
     lines = []
     target = _lowest(measured)
     for clock, name, found in _against_best(measured):
+        costs = measured.costs(clock.label, target).mean(axis=1)
         seeds = []
         for seed in range(measured.plan.seeds):
             t = measured.searches.get((name, clock.label, seed))
             if t is not None:
                 part = _until(t, target)
-                costs = measured.costs(measured.fixed_curves(clock), target).mean(axis=1)
                 right = right_signs(part.k, part.probe, measured.ks, costs)
                 seeds.append(spending(part.k, part.round_cost, part.sign, right, found.k))
         lines.append([clock.label, CONTROLLERS.get(name, name), *_spent(seeds, measured.plan.seeds)])
@@ -197,7 +197,7 @@ def _regret(
     if t is None:
         return None
     part = _until(t, target)
-    values = regret(curve_of(part), measured.fixed_curve(found.k, seed, clock))
+    values = regret(curve_of(part), measured.curves[clock.label][found.k, seed])
     known = np.flatnonzero(np.isfinite(values) & (part.evaluated > 0))
     if len(known) == 0:
         return None

@@ -133,18 +133,19 @@ class Measured:
         """The loss before the first round, which is the same for every k: the mean over seeds."""
         return float(np.mean([self.sweep[self.ks[0], seed].loss[0] for seed in range(self.plan.seeds)]))
 
-    def fixed_curve(self, k: int, seed: int, clock: Clock) -> Curve:
-        """A run of the sweep by a clock."""
-        return curve_of(self.sweep[k, seed].reclocked(clock.cost))
+    @cached_property
+    def curves(self) -> dict[str, dict[tuple[int, int], Curve]]:
+        """Every run of the sweep, (k, seed), by every clock."""
+        runs = [(k, seed) for k in self.ks for seed in range(self.plan.seeds)]
+        return {
+            clock.label: {run: curve_of(self.sweep[run].reclocked(clock.cost)) for run in runs}
+            for clock in self.plan.clocks
+        }
 
-    def fixed_curves(self, clock: Clock) -> dict[tuple[int, int], Curve]:
-        """Every run of the sweep by a clock."""
-        return {(k, seed): self.fixed_curve(k, seed, clock) for k in self.ks for seed in range(self.plan.seeds)}
-
-    def costs(self, curves: Mapping[tuple[int, int], Curve], target: float) -> Floats:
-        """[K, S] what each run of the sweep needed to reach a target."""
-        each = [[cost_to(curves[k, seed], target)[0] for seed in range(self.plan.seeds)] for k in self.ks]
-        return np.array(each)
+    def costs(self, label: str, target: float) -> Floats:
+        """[K, S] what each run of the sweep needed to reach a target, by a clock."""
+        curves, seeds = self.curves[label], range(self.plan.seeds)
+        return np.array([[cost_to(curves[k, seed], target)[0] for seed in seeds] for k in self.ks])
 
     @cached_property
     def bests(self) -> dict[tuple[str, float], Best | None]:
@@ -153,11 +154,11 @@ class Measured:
             return {}
         found = {}
         for clock in self.plan.clocks:
-            curves = self.fixed_curves(clock)
+            curves = self.curves[clock.label]
             spent = np.array([[curves[k, seed].x[-1] for seed in range(self.plan.seeds)] for k in self.ks])
             for target in self.targets():
                 if target < self.start():
-                    found[clock.label, target] = best(self.ks, self.costs(curves, target), spent)
+                    found[clock.label, target] = best(self.ks, self.costs(clock.label, target), spent)
         return found
 
 

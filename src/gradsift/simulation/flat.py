@@ -22,7 +22,7 @@ from gradsift.simulation import shared, trial
 
 Loss = Callable[[Any, Tensor], Tensor]  # (outputs, targets) -> the mean over the batch
 Named = dict[str, Tensor]
-LARGE = 2**20  # weights from which a copy of them is worth freeing at once
+_LARGE = 2**20  # weights from which a copy of them is worth freeing at once
 _LOG = logging.getLogger("gradsift")
 
 
@@ -176,7 +176,7 @@ class FlatModel:
         reason = f"{self.moving[0]} moves in training" if self.moving else shared.unsupported(self.module)
         if reason is None:
             channels_last, own = trial.agreement(self, x, y)
-            if self.dim > LARGE:
+            if self.dim > _LARGE:
                 gc.collect()  # what was tried is in cycles, torch's own among them, and memory is counted next
             if channels_last is not None:
                 self.share(channels_last, own)
