@@ -74,6 +74,9 @@ def test_from_nothing_to_tables_and_figures_and_again_from_the_files(capsys: pyt
             assert float(extended.split()[0]) == pytest.approx(float(np.exp(np.mean(np.log(pairs)))), rel=1e-2)
     for title in ("Regret of Definition 4", "Where the cost went", "Assumption 2: t(k, l)"):
         assert len(cells(page, title)) > 2, title
+    for *_, whole, first in cells(page, "Regret of Definition 4")[2:]:
+        lowest = float(whole.split("(")[-1].split(" to ")[0].replace(",", ""))
+        assert (first != "") == (lowest > 0), "a part of no regret means nothing"
     assert len(list((RESULTS / "figures").glob("*.svg"))) == 4
     # Sweep files are reused: with the results alone, nothing is run.
     assert regret(*SMALL, *FEW, "--out", "other", "--results", str(RESULTS)) == 0
@@ -151,6 +154,11 @@ def test_words_for_what_is_not_there() -> None:
     assert [line[2].split(",")[0].isdigit() for line in table] == [False, True, False]
     assert (table[0][2], table[2][2], table[1][5]) == ("above the first loss", "not reached", "not run")
     assert "no k got there in every seed" not in page
+    assert regret(*few[:-1], "2.2", "--controllers", "exp3,value", "--report") == 0
+    page = (RESULTS / "regret-digits.md").read_text()
+    lines = {line[1]: line[3] for line in cells(page, "Regret of Definition 4")[2:]}
+    assert lines["value-based descent"] == "not run"
+    assert float(lines["EXP3"]) > 0
     runs = trajectory.load(RESULTS / "regret-digits.npz").values()
     assert {int(run.evaluated[2] - run.evaluated[1]) for run in runs} == {3}, "all look at rounds 1, 4, 8 and so on"
 

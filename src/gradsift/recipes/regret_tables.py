@@ -60,8 +60,14 @@ def definition4(measured: Measured) -> Table:
             for seed in range(measured.plan.seeds)
             if (made := _regret(measured, name, clock, seed, found, target)) is not None
         ]
-        columns = [Spread(tuple(float(s[i]) for s in seeds), measured.plan.seeds) for i in range(6)]
-        lines.append([clock.label, CONTROLLERS.get(name, name), f"{found.k:,}", *map(spread, columns)])
+        line = [clock.label, CONTROLLERS.get(name, name), f"{found.k:,}"]
+        if seeds:
+            columns = [spread(Spread(column, measured.plan.seeds)) for column in zip(*seeds, strict=True)]
+            some_regret = all(one[-2] > 0 for one in seeds)  # of nothing, or less, there is no part
+            lines.append([*line, *columns[:-1], columns[-1] if some_regret else ""])
+        else:
+            ran = any((name, clock.label, seed) in measured.searches for seed in range(measured.plan.seeds))
+            lines.append([*line, "not reached" if ran else "not run", *[""] * 5])
     return names, lines
 
 

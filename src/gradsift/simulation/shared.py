@@ -15,6 +15,7 @@ Shapes: n clients, b samples each, activations [n * b, ...] with a client's samp
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -261,12 +262,29 @@ def _by_rows(x: Tensor, weights: Tensor, bias: Tensor | None, padding: Any) -> T
     ).reshape(clients, rows, each * columns, -1)
     taps = weights.permute(0, 3, 4, 2, 1).reshape(clients, high, wide * inputs, outputs)
     kept = rows - high + 1
-    out = windows[:, :kept].flatten(1, 2) @ taps[:, 0]  # [n, rows b columns, out]
-    for i in range(1, high):
-        out.baddbmm_(windows[:, i : i + kept].flatten(1, 2), taps[:, i])
+    with _precision_of_convolutions():
+        out = windows[:, :kept].flatten(1, 2) @ taps[:, 0]  # [n, rows b columns, out]
+        for i in range(1, high):
+            out.baddbmm_(windows[:, i : i + kept].flatten(1, 2), taps[:, i])
     if bias is not None:
         out += bias[:, None]
     return out.view(clients, kept, each, columns, -1).transpose(1, 2).flatten(0, 1).permute(0, 3, 1, 2)
+
+
+@contextmanager
+def _precision_of_convolutions() -> Iterator[None]:
+    """Products that stand for a convolution are as exact as cuDNN's would be: TF32, unless that is switched off."""
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    if before == "tf32" or torch.backends.cudnn.conv.fp32_precision != "tf32":  # type: ignore[attr-defined]
+        yield
+        return
+    matmul.allow_tf32 = True  # of torch's two switches this one sets both; the other alone would leave them at odds
+    try:
+        yield
+    finally:
+        matmul.allow_tf32 = False
+        matmul.fp32_precision = before
 
 
 def _simple(part: nn.Conv2d) -> bool:
