@@ -60,7 +60,6 @@ PARTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "round-cpu": round_part,
     "round-cuda": round_part,
     "round-cuda-paper": round_part,
-    "round-cuda-slow-host": round_part,
     "growth-cpu": growth_part,
     "growth-cuda": growth_part,
     "streamed": streamed_part,
