@@ -64,12 +64,19 @@ def plain_cnn(seed: int = 0) -> nn.Module:
     )
 
 
-def random_data(clients: int, each: int = 200) -> gradsift.FederatedData:
-    """FEMNIST's shape, random pixels: what is in them does not change the time."""
+def random_data(clients: int, each: int = 200, shape: tuple[int, ...] = (1, 28, 28)) -> gradsift.FederatedData:
+    """FEMNIST's shape, or another; random pixels: what is in them does not change the time."""
     source = np.random.default_rng(0)
-    x = source.random((clients * each, 1, 28, 28), dtype=np.float32)
-    y = source.integers(0, 62, clients * each)
+    x = source.random((clients * each, *shape), dtype=np.float32)
+    y = source.integers(0, 62 if shape[0] == 1 else 10, clients * each)
     return gradsift.FederatedData.from_arrays(x, y, np.repeat(np.arange(clients), each), name="random")
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "plain-cnn": (plain_cnn, (1, 28, 28)),
+    "paper-cnn": (lambda: paper_cnn(62, 1, 28), (1, 28, 28)),
+    "cifar-cnn": (lambda: paper_cnn(10, 3, 32), (3, 32, 32)),
+}
 
 
 def timed(work: Callable[[], Any], cuda: bool, times: int) -> float:
@@ -90,21 +97,21 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=20)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--model", choices=("plain-cnn", "paper-cnn"), default="plain-cnn")
+    parser.add_argument("--model", choices=tuple(MODELS), default="plain-cnn")
     parser.add_argument("--k", type=int, nargs="*", default=None)
     parser.add_argument("--profile", type=Path, help="write a table of CUDA/CPU operators of one round here")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     device, cuda = torch.device(given.device), given.device.startswith("cuda")
-    model = plain_cnn() if given.model == "plain-cnn" else paper_cnn(62, 1, 28)
+    make, shape = MODELS[given.model]
+    model = make()
     loss = nn.functional.cross_entropy
-    data = random_data(given.clients)
+    data = random_data(given.clients, shape=shape)
     dim = sum(p.numel() for p in model.parameters())
     ks = given.k or [1000, 10_000, dim // 2, dim]
 
-    baseline = plain_cnn() if given.model == "plain-cnn" else paper_cnn(62, 1, 28)
-    baseline.to(device)
-    xs = data.x.view(given.clients, -1, 1, 28, 28)[:, : given.batch].to(device)
+    baseline = make().to(device)
+    xs = data.x.view(given.clients, -1, *shape)[:, : given.batch].to(device)
     ys = data.y.view(given.clients, -1)[:, : given.batch].to(device)
     all_x, all_y = xs.flatten(0, 1).contiguous(), ys.flatten().contiguous()
 
