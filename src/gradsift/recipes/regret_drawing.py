@@ -19,6 +19,8 @@ from gradsift.report.figures import BANDS
 from gradsift.report.plot import Plot, drawing
 from gradsift.report.style import look
 
+WIDE = 4.0  # times the best, from which the valley could not be seen on a linear axis
+
 
 def draw(measured: Measured, shapes: Mapping[str, Sequence[Shape]], name: str, folder: Path) -> list[Path]:
     """Two figures for each clock; the files that were written."""
@@ -58,10 +60,12 @@ def _costs(measured: Measured, label: str) -> Plot | None:
         own = reached(measured, name, label, target)
         if own:
             line = {**look(number).line, "linewidth": 1.0}
-            plot.axes.axhline(ratio(list(own.values()), [best.costs[seed] for seed in own]).mean, **line)
+            mean = ratio(list(own.values()), [best.costs[seed] for seed in own]).mean
+            plot.axes.axhline(mean, **line)
+            highest = max(highest, mean)
             plot.entry(Line2D([], [], **line), f"{CONTROLLERS.get(name, name)}, loss {text.number(target)}")
     _log_k(plot)
-    if highest > 20:
+    if highest > WIDE:
         plot.log_y()
     if measured.plan.seeds > 1:
         plot.legend_title = BANDS
