@@ -99,17 +99,22 @@ if __name__ == "__main__":
 """
 
 
+def script(place: Path, processes: int, **options: Any) -> subprocess.Popen[str]:
+    (place / "script.py").write_text(SCRIPT)
+    command = [sys.executable, str(place / "script.py"), str(place / "runs"), str(processes)]
+    path = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])  # the package that is tested
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True, **options)
+
+
 @pytest.mark.parametrize(("number", "processes"), [(signal.SIGTERM, 1), (signal.SIGINT, 2)])
 def test_a_signal_stops_with_checkpoints(tmp_path: Path, number: signal.Signals, processes: int) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "runs"), str(processes)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
     experiments = some(2)[:processes]
 
     def ignore() -> None:  # as a shell starts a job in the background
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    run = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True, preexec_fn=ignore)
+    run = script(tmp_path, processes, preexec_fn=ignore)
     try:
         deadline = time.monotonic() + 120
         while min(rounds(tmp_path / "runs", experiments)) < 3:
@@ -122,6 +127,52 @@ def test_a_signal_stops_with_checkpoints(tmp_path: Path, number: signal.Signals,
     assert out.strip() == "interrupted"
     for e, made in zip(experiments, rounds(tmp_path / "runs", experiments), strict=True):
         assert (tmp_path / "runs" / e.name / f"checkpoint-{made:08d}.npz").exists()
+
+
+def test_ctrl_c_while_workers_start_is_clean(tmp_path: Path) -> None:
+    run = script(tmp_path, 2, stderr=subprocess.PIPE, start_new_session=True)
+    children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
+    try:
+        deadline = time.monotonic() + 120
+        while len(children.read_text().split()) < 3:  # two workers, and the tracker of what they share
+            assert time.monotonic() < deadline, "no workers were started"
+            time.sleep(0.01)
+        os.killpg(run.pid, signal.SIGINT)  # as a terminal does
+        out, err = run.communicate(timeout=60)
+    finally:
+        run.kill()
+    assert (out.strip(), err) == ("interrupted", "")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        [(6, signal.SIGTERM), (6, signal.SIGTERM)],
+        [(6, signal.SIGTERM), (7, signal.SIGINT)],
+        [(6, signal.SIGINT), (7, signal.SIGTERM)],
+        [(6, None), (7, signal.SIGINT)],
+        [(6, None), (7, signal.SIGTERM)],
+    ],
+)
+def test_asked_twice_a_run_keeps_its_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[tuple[int, signal.Signals | None]]
+) -> None:
+    """By a signal, or by the clock (None), and by a signal again before the run has ended."""
+
+    def ask(self: work.Progress, record: dict[str, Any]) -> None:
+        del self
+        for number, how in asked:
+            if number == record["round"] and how is None:
+                monkeypatch.setattr(work, "_late", lambda _: True)
+            elif number == record["round"] and how is not None:
+                signal.raise_signal(how)
+
+    monkeypatch.setattr(work.Progress, "round", ask)
+    experiments = some(1, rounds=50)
+    assert work.work(as_jobs(experiments), tmp_path, quiet=True) in ("interrupted", "time limit")
+    made = rounds(tmp_path, experiments)[0]
+    assert 6 < made < 10
+    assert (tmp_path / experiments[0].name / f"checkpoint-{made:08d}.npz").exists()
 
 
 def test_results_stand_in_for_folders(tmp_path: Path) -> None:

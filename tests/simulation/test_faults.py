@@ -155,6 +155,14 @@ def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path, undisturbed: Callable[.
     assert_same_end(undisturbed(), folder)
 
 
+def test_a_second_ctrl_c_while_the_first_is_answered_does_not_hang() -> None:
+    process = start(worker.asked_while_asked)
+    process.join(30)
+    process.kill()
+    process.join()
+    assert process.exitcode == 0
+
+
 @pytest.mark.parametrize("moment", range(3))
 def test_ctrl_c_at_any_moment_is_clean(moment: int, tmp_path: Path, undisturbed: Callable[..., Path]) -> None:
     """Also before the first round and while the folder is being made: then there is no run, or one to resume."""

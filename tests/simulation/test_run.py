@@ -209,6 +209,17 @@ def test_a_run_in_a_thread_is_no_trouble(tmp_path: Path) -> None:
     assert done[0].records == run().records
 
 
+def test_on_round_ends_the_run_with_a_checkpoint(tmp_path: Path) -> None:
+    cut = run(tmp_path / "run", rounds=9, checkpoint_every=100, on_round=lambda record: record["round"] == 3)
+    assert cut.stopped == "interrupted"
+    assert len(cut.records) in (3, 4)  # a round is told of while the next one runs
+    assert (tmp_path / "run" / f"checkpoint-{len(cut.records):08d}.npz").exists()
+    whole = run(tmp_path / "run", rounds=9, checkpoint_every=100, resume=True)
+    assert [record["train_loss"] for record in whole.records] == [
+        record["train_loss"] for record in run(rounds=9).records
+    ]
+
+
 def test_the_signal_handler_is_put_back() -> None:
     def mine(number: int, frame: types.FrameType | None) -> None:
         raise AssertionError(number, frame)

@@ -1,19 +1,23 @@
 """Runs that other processes start, and end as they like; ``python -m tests.simulation.worker FOLDER`` is one."""
 
+import contextlib
+import itertools
 import json
 import os
 import resource
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
 
 import gradsift
+from gradsift.simulation.run import _interruptible
 from tests.simulation.problems import blobs, mlp
 
 ROUNDS, EVERY = 12, 2  # rounds of a run, and from one checkpoint to the next
@@ -156,6 +160,23 @@ def held(folder: str, hold: str) -> None:
         go(folder, on_round=stay)
     except KeyboardInterrupt:
         sys.exit(77)
+
+
+def asked_while_asked() -> None:
+    """Ctrl-C, and another one at each line that answers the first."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for place in range(12):
+        lines = itertools.count()
+
+        def trace(_: FrameType, event: str, __: Any, lines: Iterator[int] = lines, place: int = place) -> Any:
+            if event == "line" and next(lines) == place:
+                signal.raise_signal(signal.SIGINT)
+            return trace
+
+        with contextlib.suppress(KeyboardInterrupt), _interruptible():
+            sys.settrace(trace)
+            signal.raise_signal(signal.SIGINT)
+        sys.settrace(None)
 
 
 def main(folder: str, rounds: str) -> None:

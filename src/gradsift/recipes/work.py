@@ -8,12 +8,10 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from multiprocessing.synchronize import Event
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,10 +22,12 @@ from gradsift.recipes.experiment import Experiment
 from gradsift.recipes.switching import Switching
 from gradsift.recipes.trajectory import from_folder
 from gradsift.simulation.folder import CONFIG
+from gradsift.simulation.run import Asked
 
 Job = Sequence[Experiment]  # experiments that share one run, and so are made one after another
-Watch = Callable[[dict[str, Any]], None]
+Watch = Callable[[dict[str, Any]], bool | None]  # True: end the run after its round
 SHOWN = 10.0  # seconds from one line about a run to the next
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EXIT = {"done": 0, "stopped": 3, "failed": 4}  # of a worker, by the worst that became of its runs
 
 
@@ -74,12 +74,12 @@ def work(
 ) -> str:
     """Make all runs, ``processes`` at a time. Returns "done", "interrupted", "time limit" or "failed"."""
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
-    asked = threading.Event()
+    asked = Asked()
     if processes == 1 or len(jobs) < 2:
         outcomes = _here(jobs, runs, deadline, asked, quiet)
     else:
         outcomes = _in_workers(jobs, runs, deadline, asked, min(processes, len(jobs)), quiet)
-    if asked.is_set():
+    if asked.yes:
         return "interrupted"
     if "failed" in outcomes:
         return "failed"
@@ -88,14 +88,14 @@ def work(
     return "done"
 
 
-def _here(jobs: Sequence[Job], runs: Path, deadline: float | None, asked: threading.Event, quiet: bool) -> set[str]:
+def _here(jobs: Sequence[Job], runs: Path, deadline: float | None, asked: Asked, quiet: bool) -> set[str]:
     """All runs in this process."""
     outcomes = set()
 
     def over() -> bool:
-        return asked.is_set() or _late(deadline)
+        return asked.yes or _late(deadline)
 
-    with _handling(asked, signal.default_int_handler):
+    with _handling(asked, at_once=True):
         for job in jobs:
             outcomes.add("stopped" if over() else _one(job, runs, over, quiet))
             if "stopped" in outcomes:
@@ -104,19 +104,25 @@ def _here(jobs: Sequence[Job], runs: Path, deadline: float | None, asked: thread
 
 
 def _in_workers(
-    jobs: Sequence[Job], runs: Path, deadline: float | None, asked: threading.Event, count: int, quiet: bool
+    jobs: Sequence[Job], runs: Path, deadline: float | None, asked: Asked, count: int, quiet: bool
 ) -> set[str]:
     """All runs in processes of their own, each taking the next one."""
     context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
-    stop, counter = context.Event(), context.Value("q", 0)
+    stop = context.RawValue("b", 0)  # without a lock, which a worker could be killed with
+    counter = context.Value("q", 0)
     shared = (jobs, runs, counter, stop, deadline, os.getpid(), count, quiet)
     workers = [context.Process(target=_worker, args=shared) for _ in range(count)]
-    with _handling(asked, lambda *_: stop.set()):
-        for worker in workers:
-            worker.start()
+    with _handling(asked, at_once=False):
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # for a worker, until it can answer: importing takes seconds
+        try:
+            for worker in workers:
+                worker.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         for worker in workers:
             while worker.is_alive():
-                worker.join(0.5)  # so that signals are answered
+                stop.value = asked.yes
+                worker.join(0.2)
     for worker in workers:
         if worker.exitcode not in EXIT.values():
             print(f"a worker ended with exit code {worker.exitcode}", file=sys.stderr)
@@ -127,7 +133,7 @@ def _worker(
     jobs: Sequence[Job],
     runs: Path,
     counter: Any,
-    stop: Event,
+    stop: Any,
     deadline: float | None,
     parent: int,
     workers: int,
@@ -135,38 +141,36 @@ def _worker(
 ) -> None:
     """Take the next run until there is none, or it is time to stop."""
     os.setsid()  # Ctrl-C in the terminal is for the parent, which says when to stop
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     import torch
 
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+    asked, outcomes = Asked(), set()
 
     def over() -> bool:
-        return stop.is_set() or _late(deadline) or os.getppid() != parent
+        return asked.yes or bool(stop.value) or _late(deadline) or os.getppid() != parent
 
-    outcomes = set()
-    while "stopped" not in outcomes:
-        with counter.get_lock():
-            number = counter.value
-            counter.value += 1
-        if number >= len(jobs):
-            break
-        outcomes.add("stopped" if over() else _one(jobs[number], runs, over, quiet))
+    with _handling(asked, at_once=False):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        while "stopped" not in outcomes:
+            with counter.get_lock():
+                number = counter.value
+                counter.value += 1
+            if number >= len(jobs):
+                break
+            outcomes.add("stopped" if over() else _one(jobs[number], runs, over, quiet))
     sys.exit(max((EXIT[outcome] for outcome in outcomes), default=0))
 
 
 def _one(job: Job, runs: Path, over: Callable[[], bool], quiet: bool) -> str:
     """One run with all its experiments: "done", "stopped" or "failed"; a failure must not end the others."""
-    outside = signal.getsignal(signal.SIGINT)  # simulate has a handler of its own, until it is asked to stop
     try:
         for experiment in job:
             settings = experiment.settings
             with Progress(experiment.name, settings["rounds"], settings["cost_budget"], quiet=quiet) as shown:
 
-                def watch(record: dict[str, Any], shown: Display = shown) -> None:
+                def watch(record: dict[str, Any], shown: Display = shown) -> bool:
                     shown.round(record)
-                    if over() and signal.getsignal(signal.SIGINT) is not outside:  # not asked already
-                        signal.raise_signal(signal.SIGINT)  # simulate ends the round and keeps a checkpoint
+                    return over()
 
                 if not carry_out(experiment, runs, watch):
                     return "stopped"
@@ -195,21 +199,21 @@ class Progress(Display):
 
 
 @contextmanager
-def _handling(asked: threading.Event, then: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Ctrl-C calls ``then``, also in a job of the background, which is started to ignore it; and so does SIGTERM."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+def _handling(asked: Asked, *, at_once: bool) -> Iterator[None]:
+    """Ctrl-C and SIGTERM ask, also in a job of the background, which is started to ignore Ctrl-C.
+
+    A run under way asks after every round, so that asking it again loses nothing. ``at_once``: Ctrl-C also interrupts
+    what is no round, and, as the second one in a run, the round.
+    """
+    before = {number: signal.getsignal(number) for number in SIGNALS}
 
     def ask(number: int, frame: FrameType | None) -> None:
-        asked.set()
-        then(number, frame)
+        asked.yes = True
+        if at_once and number == signal.SIGINT:
+            signal.default_int_handler(number, frame)
 
-    def terminate(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        asked.set()
-        signal.raise_signal(signal.SIGINT)  # which a run under way has taken over, to end its round
-
-    signal.signal(signal.SIGINT, ask)
-    signal.signal(signal.SIGTERM, terminate)
+    for number in before:
+        signal.signal(number, ask)
     try:
         yield
     finally:

@@ -38,6 +38,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@dataclass
+class Asked:
+    """Whether to stop. No Event: its lock is held while it is set, and a second signal would wait for it forever."""
+
+    yes: bool = False
+
+
 @dataclass(frozen=True)
 class Result:
     """What a run gave."""
@@ -76,7 +83,7 @@ def simulate(
     out: str | Path | None = None,
     resume: bool = False,
     checkpoint_every: int = 100,
-    on_round: Callable[[Record], None] | None = None,
+    on_round: Callable[[Record], bool | None] | None = None,
     extra_config: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Result:
@@ -90,7 +97,7 @@ def simulate(
 
     With ``out`` the run keeps a folder with its configuration, records and checkpoints; ``resume=True`` continues it
     (the other arguments must be the same, except for when to stop). Ctrl-C stops at the end of the round, with a
-    checkpoint.
+    checkpoint, and so does an ``on_round`` that returns True.
     """
     check.integer("checkpoint_every", checkpoint_every, 1)
     if resume and out is None:
@@ -174,14 +181,14 @@ def _rounds(
     folder: RunFolder | None,
     records: list[Record],
     checkpoint_every: int,
-    on_round: Callable[[Record], None] | None,
+    on_round: Callable[[Record], bool | None] | None,
 ) -> str:
     def keep(record: Record) -> None:
         records.append(record)
         if folder is not None:
             folder.append(record)
-        if on_round is not None:
-            on_round(record)
+        if on_round is not None and on_round(record) is True:
+            interrupted.yes = True
 
     before: Record | None = None
     stopped = stop.finished(records[-1]) if records else None
@@ -200,14 +207,14 @@ def _rounds(
             # Also the first: whoever reads the records infers the columns' types from the first lines.
             evaluated = stopped is not None or number == 1 or number % engine.settings.eval_every == 0
             saved = folder is not None and (stopped is not None or number % checkpoint_every == 0)
-            if not (evaluated or saved or interrupted.is_set()):
+            if not (evaluated or saved or interrupted.yes):
                 continue  # the next round will finish this one while its gradients run
             record = _working(engine, engine.finish)
             if evaluated:
                 record["global_loss"], record["accuracy"] = _evaluated(engine)
                 stopped = stop.reached(record["global_loss"], record["accuracy"]) or stopped
             keep(record)
-            if stopped is None and interrupted.is_set():
+            if stopped is None and interrupted.yes:
                 stopped = "interrupted"
             if folder is not None and (stopped is not None or saved):
                 folder.save(engine.state)
@@ -242,9 +249,9 @@ def _first_without_loss(engine: Engine) -> str:
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[threading.Event]:
-    """Ctrl-C sets the event, so that the round can end; a second one interrupts at once."""
-    asked = threading.Event()
+def _interruptible() -> Iterator[Asked]:
+    """Ctrl-C asks, so that the round can end; a second one interrupts at once."""
+    asked = Asked()
     before = signal.getsignal(signal.SIGINT)
     # A job in the background is started to ignore Ctrl-C, and None is a handler that Python cannot put back.
     if threading.current_thread() is not threading.main_thread() or before in (signal.SIG_IGN, None):
@@ -253,7 +260,7 @@ def _interruptible() -> Iterator[threading.Event]:
 
     def handle(number: int, frame: FrameType | None) -> None:
         del number, frame
-        asked.set()
+        asked.yes = True
         signal.signal(signal.SIGINT, before)
 
     signal.signal(signal.SIGINT, handle)
