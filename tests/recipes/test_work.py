@@ -114,17 +114,17 @@ def test_a_signal_stops_with_checkpoints(tmp_path: Path, number: signal.Signals,
     def ignore() -> None:  # as a shell starts a job in the background
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    run = script(tmp_path, processes, preexec_fn=ignore)
+    run = script(tmp_path, processes, stderr=subprocess.PIPE, preexec_fn=ignore)
     try:
         deadline = time.monotonic() + 120
         while min(rounds(tmp_path / "runs", experiments)) < 3:
             assert time.monotonic() < deadline, "no rounds were made"
             time.sleep(0.05)
         run.send_signal(number)
-        out, _ = run.communicate(timeout=60)
+        out, err = run.communicate(timeout=60)
     finally:
         run.kill()
-    assert out.strip() == "interrupted"
+    assert (out.strip(), err) == ("interrupted", "")  # nor was a worker killed
     for e, made in zip(experiments, rounds(tmp_path / "runs", experiments), strict=True):
         assert (tmp_path / "runs" / e.name / f"checkpoint-{made:08d}.npz").exists()
 

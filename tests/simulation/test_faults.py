@@ -107,7 +107,7 @@ def assert_sound(folder: Path) -> None:
     assert written.count(b"\n") - about["number"] <= worker.EVERY
 
 
-# Ctrl-C.
+# Ctrl-C, SIGTERM.
 
 
 def script(folder: Path, rounds: int) -> subprocess.Popen[str]:
@@ -120,12 +120,15 @@ def script(folder: Path, rounds: int) -> subprocess.Popen[str]:
     )
 
 
-def test_ctrl_c_stops_at_the_end_of_a_round_with_a_checkpoint(tmp_path: Path, undisturbed: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_asked_to_stop_it_ends_the_round_with_a_checkpoint(
+    asked: signal.Signals, tmp_path: Path, undisturbed: Callable[..., Path]
+) -> None:
     folder, rounds = tmp_path / "run", 2000
     process = script(folder, rounds)
     records = folder / "records.jsonl"
     assert wait_for(lambda: records.exists() and records.stat().st_size > 2000, process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(asked)
     out, err = process.communicate()
     assert (process.returncode, err) == (0, "")
     ended = json.loads(out)

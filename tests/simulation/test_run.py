@@ -220,18 +220,19 @@ def test_on_round_ends_the_run_with_a_checkpoint(tmp_path: Path) -> None:
     ]
 
 
-def test_the_signal_handler_is_put_back() -> None:
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_the_signal_handler_is_put_back(kind: signal.Signals) -> None:
     def mine(number: int, frame: types.FrameType | None) -> None:
         raise AssertionError(number, frame)
 
-    before = signal.signal(signal.SIGINT, mine)
+    before = signal.signal(kind, mine)
     try:
-        run(rounds=1, on_round=lambda _: _assert(signal.getsignal(signal.SIGINT) is not mine))
-        assert signal.getsignal(signal.SIGINT) is mine
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as the shell starts a job in the background
-        run(rounds=1, on_round=lambda _: _assert(signal.getsignal(signal.SIGINT) == signal.SIG_IGN))
+        run(rounds=1, on_round=lambda _: _assert(signal.getsignal(kind) is not mine))
+        assert signal.getsignal(kind) is mine
+        signal.signal(kind, signal.SIG_IGN)  # as the shell starts a job in the background
+        run(rounds=1, on_round=lambda _: _assert(signal.getsignal(kind) == signal.SIG_IGN))
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(kind, before)
 
 
 def _assert(true: bool) -> None:

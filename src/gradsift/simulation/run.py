@@ -96,8 +96,8 @@ def simulate(
     delay, eval_every, ...
 
     With ``out`` the run keeps a folder with its configuration, records and checkpoints; ``resume=True`` continues it
-    (the other arguments must be the same, except for when to stop). Ctrl-C stops at the end of the round, with a
-    checkpoint, and so does an ``on_round`` that returns True.
+    (the other arguments must be the same, except for when to stop). Ctrl-C and SIGTERM stop at the end of the
+    round, with a checkpoint, and so does an ``on_round`` that returns True.
     """
     check.integer("checkpoint_every", checkpoint_every, 1)
     if resume and out is None:
@@ -250,24 +250,26 @@ def _first_without_loss(engine: Engine) -> str:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[Asked]:
-    """Ctrl-C asks, so that the round can end; a second one interrupts at once."""
+    """Ctrl-C and SIGTERM ask, so that the round can end; a second one of them does what it did before the run."""
     asked = Asked()
-    before = signal.getsignal(signal.SIGINT)
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     # A job in the background is started to ignore Ctrl-C, and None is a handler that Python cannot put back.
-    if threading.current_thread() is not threading.main_thread() or before in (signal.SIG_IGN, None):
-        yield asked
-        return
+    before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
 
     def handle(number: int, frame: FrameType | None) -> None:
-        del number, frame
+        del frame
         asked.yes = True
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before[number])
 
-    signal.signal(signal.SIGINT, handle)
+    for number in before:
+        signal.signal(number, handle)
     try:
         yield asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _folder(path: Path, config: Record, extra: Record, engine: Engine, resume: bool) -> RunFolder:
