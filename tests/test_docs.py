@@ -1,4 +1,4 @@
-"""The README and docs/extending.md do what they say: their examples run, their lists are complete, their links lead."""
+"""The README and two pages of docs/ do what they say: their examples run, their lists are complete, links lead."""
 
 import contextlib
 import functools
@@ -18,7 +18,7 @@ from gradsift import control, sparsify
 from gradsift.sparsify.base import Sparsifier
 from tests.doc_pages import ROOT, blocks, local_links, problem, read, references, run_blocks
 
-RUN = ["README.md", "docs/extending.md"]
+RUN = ["README.md", "docs/extending.md", "docs/wire.md"]
 PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
 BUILT_IN = {"sparsifiers": gradsift.sparsifiers(), "controllers": gradsift.controllers()}
 
