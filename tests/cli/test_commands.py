@@ -373,7 +373,7 @@ def test_data_get_without_its_library_says_what_to_install(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "flwr_datasets", None)
-    assert "pip install 'gradsift[get]'" in refused(capsys, "data", "get", "femnist", "folder")
+    assert "pip install '.[get]'" in refused(capsys, "data", "get", "femnist", "folder")
 
 
 def test_bare_and_version(capsys: pytest.CaptureFixture[str]) -> None:

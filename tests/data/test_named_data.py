@@ -59,9 +59,7 @@ def test_digits_repeat_and_their_test_split_is_fixed() -> None:
 
 def test_digits_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(
-        GradsiftError, match=re.escape("'digits' comes with scikit-learn: pip install 'gradsift[data]'")
-    ):
+    with pytest.raises(GradsiftError, match=re.escape("'digits' comes with scikit-learn: pip install '.[data]'")):
         load("digits")
 
 

@@ -35,6 +35,6 @@ def print_completion(parser: argparse.ArgumentParser, shell: str) -> int:
     try:
         import shtab
     except ImportError as problem:
-        raise UsageError("shell completion needs: pip install 'gradsift[cli]'") from problem
+        raise UsageError("shell completion needs: pip install '.[cli]' in a checkout of gradsift") from problem
     print(shtab.complete(parser, shell=shell))
     return 0

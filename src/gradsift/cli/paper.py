@@ -126,7 +126,7 @@ def _report(figure: str, experiments: "Sequence[Experiment]", store: "Store", sc
     file.with_suffix(".md").write_text(markdown(made), encoding="utf-8")
     print(f"{figure}: {file}\n\n{in_lines(made) if figure in BY_LINE else as_text(*made)}\n")
     if importlib.util.find_spec("matplotlib") is None:
-        print("no figures: pip install 'gradsift[report]'")
+        print("no figures: pip install '.[report]' in a checkout of gradsift")
         return
     from gradsift.recipes.drawing import draw
 

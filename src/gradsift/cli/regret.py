@@ -198,7 +198,7 @@ def _report(measured: "Measured", name: str, store: "Store") -> None:
     print("\n".join(said))
     (store.results / f"{name}.md").write_text(page, encoding="utf-8")
     if importlib.util.find_spec("matplotlib") is None:
-        print("no figures: pip install 'gradsift[report]'")
+        print("no figures: pip install '.[report]' in a checkout of gradsift")
         return
     from gradsift.recipes.regret_drawing import draw
 

@@ -82,7 +82,7 @@ def _tensorboard(folder: Path) -> Callable[[dict[str, Any]], None]:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as problem:
-        raise UsageError("--tensorboard needs: pip install 'gradsift[tensorboard]'") from problem
+        raise UsageError("--tensorboard needs: pip install '.[tensorboard]' in a checkout of gradsift") from problem
     writer: Any = None
 
     def write(record: dict[str, Any]) -> None:

@@ -28,7 +28,9 @@ def digits(
     try:
         loaded = importlib.import_module("sklearn.datasets").load_digits()
     except ImportError:
-        raise GradsiftError("'digits' comes with scikit-learn: pip install 'gradsift[data]'") from None
+        raise GradsiftError(
+            "'digits' comes with scikit-learn: pip install '.[data]' in a checkout of gradsift"
+        ) from None
     if partition == "dirichlet" and at_least is None:
         at_least = 32
     arrays = {

@@ -27,7 +27,9 @@ def get(name: str, folder: str | os.PathLike[str]) -> Path:
     try:
         from flwr_datasets import FederatedDataset
     except ImportError as problem:
-        raise GradsiftError(f"getting {name!r} needs flwr-datasets: pip install 'gradsift[get]'") from problem
+        raise GradsiftError(
+            f"getting {name!r} needs flwr-datasets: pip install '.[get]' in a checkout of gradsift"
+        ) from problem
     try:
         source = FederatedDataset(dataset=hub, partitioners={"train": 1}, shuffle=False)
         write(source.load_split, target)

@@ -3,13 +3,13 @@
     app = ClientApp(mods=[SparseMod()])                       # the train function stays as it is
     strategy = SparseStrategy(model, fraction_train=0.5)      # in the place of FedAvg
 
-Needs ``gradsift[flower]``. docs/flower.md has the rest.
+Needs the extra ``flower``. docs/flower.md has the rest.
 """
 
 try:
     import flwr  # noqa: F401
 except ImportError as problem:
-    raise ImportError("gradsift.flower needs Flower: pip install 'gradsift[flower]'") from problem
+    raise ImportError("gradsift.flower needs Flower: pip install '.[flower]' in a checkout of gradsift") from problem
 
 from gradsift.flower.gradient_app import GradientTask, gradient_app
 from gradsift.flower.mod import Probe, SparseMod

@@ -45,7 +45,9 @@ def write_report(
     try:
         from gradsift.report import export, plot
     except ImportError as problem:
-        raise GradsiftError(f"a report needs matplotlib ({problem}): pip install 'gradsift[report]'") from problem
+        raise GradsiftError(
+            f"a report needs matplotlib ({problem}): pip install '.[report]' in a checkout of gradsift"
+        ) from problem
     for kind in formats:
         if kind not in export.FORMATS:
             raise GradsiftError(f"unknown format {kind!r}{nearest(kind, list(export.FORMATS))}")

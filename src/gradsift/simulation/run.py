@@ -61,7 +61,9 @@ class Result:
         try:
             import pandas as pd
         except ImportError as problem:
-            raise GradsiftError("a DataFrame needs pandas: pip install 'gradsift[frame]'") from problem
+            raise GradsiftError(
+                "a DataFrame needs pandas: pip install '.[frame]' in a checkout of gradsift"
+            ) from problem
         return pd.DataFrame.from_records(self.records)
 
 
