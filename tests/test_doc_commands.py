@@ -1,5 +1,6 @@
 """Every command in the README and the docs is run here, or listed with the reason why not and then parsed."""
 
+import json
 import os
 import shlex
 import subprocess
@@ -108,7 +109,7 @@ def test_the_commands_of_a_page_run_in_their_order(page: str, tmp_path: Path) ->
 
 
 def _what_the_pages_speak_of(folder: Path) -> None:
-    """mine.npz and mymodel.py: a reader's own data and model."""
+    """A reader's own data (mine.npz, a LEAF folder) and model (mymodel.py)."""
     source = np.random.default_rng(0)
     np.savez(
         folder / "mine.npz",
@@ -117,6 +118,12 @@ def _what_the_pages_speak_of(folder: Path) -> None:
         client=np.arange(400) % 5,
         split=(np.arange(400) % 10 == 0).astype(np.uint8),
     )
+    for part, count in (("train", 40), ("test", 5)):
+        samples = {"x": source.random((count, 784)).round(2).tolist(), "y": source.integers(0, 62, count).tolist()}
+        content = {"users": ["a", "b"], "num_samples": [count] * 2, "user_data": {"a": samples, "b": samples}}
+        place = folder / "leaf/data/femnist/data" / part
+        place.mkdir(parents=True)
+        (place / "all.json").write_text(json.dumps(content))
     (folder / "mymodel.py").write_text(
         "from torch import nn\n\n\ndef net(data):\n    return nn.Linear(data.x.shape[1], data.classes)\n"
     )

@@ -1,11 +1,13 @@
 """docs/data.md does what it says: its examples run in order, in one namespace, and print what is shown."""
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gradsift.cli import main as command_line
 from gradsift.data import FederatedData, load
 from gradsift.data.partition import PARTITIONS
 from tests.doc_pages import Block, blocks, read, run_blocks
@@ -32,6 +34,11 @@ def test_the_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sklearn")
     monkeypatch.chdir(tmp_path)
     assert run(parts()[0]) == 5
+    commands = [line for block in parts()[0] if block.language == "sh" for line in block.text.splitlines()]
+    own = [shlex.split(line)[1:] for line in commands if "mine.npz" in line]
+    assert len(own) == 2
+    for words in own:  # on the file that the page has just written
+        assert command_line.main(words) == 0
 
 
 def test_the_examples_on_real_data(

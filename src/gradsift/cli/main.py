@@ -53,7 +53,8 @@ EXAMPLES = {
     "data": """
         gradsift data show digits
         gradsift data show my.npz --partition dirichlet:0.1 --clients 30
-        gradsift data import leaf/data/femnist/data femnist.npz
+        gradsift data import leaf/data/femnist/data writers.npz --set 'data.shape=[1,28,28]'
+        gradsift run --data writers.npz
         gradsift data get cifar10 folder
     """,
 }
@@ -121,11 +122,18 @@ def parser() -> Parser:
     show.add_argument("source", help="digits, femnist, cifar10, a .npz file, or a LEAF or CIFAR-10 folder")
     imports = actions.add_parser("import", help="turn a LEAF folder or CIFAR-10 batches into one .npz")
     imports.add_argument("source", type=Path, help="the folder")
-    imports.add_argument("target", type=Path, help="the .npz to write")
+    imports.add_argument("target", type=Path, help="the .npz to write; gradsift run --data takes it by its path")
     for made in (show, imports):
-        made.add_argument("--clients", type=options.whole, metavar="N", help="how many clients")
-        made.add_argument("--partition", help="natural, iid, one-class or dirichlet:ALPHA")
-        made.add_argument("--set", dest="set_", action="append", default=[], metavar="data.OPTION=VALUE")
+        made.add_argument("--clients", type=options.whole, metavar="N", help="how many clients; not for LEAF")
+        made.add_argument("--partition", help="natural, iid, one-class or dirichlet:ALPHA; not for LEAF")
+        made.add_argument(
+            "--set",
+            dest="set_",
+            action="append",
+            default=[],
+            metavar="data.OPTION=VALUE",
+            help="an option of its reader, such as 'data.shape=[1,28,28]' for LEAF",
+        )
     get = actions.add_parser("get", help="download femnist or cifar10 through flwr-datasets, where there is a network")
     get.add_argument("name", choices=("femnist", "cifar10"))
     get.add_argument("folder", type=Path, help="where to put it; then set GRADSIFT_DATA to it")
