@@ -45,18 +45,42 @@ def whole(text: str) -> int:
 
 RUN = (
     Option(
-        "data", str, "digits", "data and model", "digits, femnist, cifar10, a .npz file, or package.module:function"
+        "data",
+        str,
+        "digits",
+        "data and model",
+        "digits, femnist, cifar10, a .npz file, a folder of LEAF or of CIFAR-10 batches, or package.module:function",
     ),
     Option("clients", whole, None, "data and model", "how many clients (default: what the data set has)", "N"),
     Option("partition", str, None, "data and model", "split among clients: natural, iid, one-class or dirichlet:ALPHA"),
-    Option("model", str, None, "data and model", "small-cnn, mlp, paper-cnn, or package.module:function"),
+    Option(
+        "model",
+        str,
+        None,
+        "data and model",
+        "small-cnn, mlp, paper-cnn, or package.module:function"
+        " (default: small-cnn for digits, paper-cnn for femnist and cifar10, else mlp)",
+    ),
     Option("loss", str, None, "data and model", "package.module:function (default: cross-entropy, or squared error)"),
     Option("sparsifier", str, "fab-top-k", "what is sent", "how elements are chosen; `gradsift list` names them all"),
     Option("controller", str, None, "what is sent", "who decides k (default: extended-sign; fixed if --k is given)"),
-    Option("k", float, None, "what is sent", "elements a round, for the fixed controller", "K"),
-    Option("k_min", float, None, "what is sent", "least k of a search (default: 0.002 D)", "K"),
+    Option(
+        "k",
+        float,
+        None,
+        "what is sent",
+        "elements a round, for the fixed controller (default: the paper's 1,000/444,062 of D, at least 1)",
+        "K",
+    ),
+    Option("k_min", float, None, "what is sent", "least k of a search (default: 0.002 D, at least 2)", "K"),
     Option("k_max", float, None, "what is sent", "largest k of a search (default: D)", "K"),
-    Option("cost", str, "normalized-time", "what it costs", "normalized-time, link-time, energy or money"),
+    Option(
+        "cost",
+        str,
+        "normalized-time",
+        "what it costs",
+        "normalized-time, link-time, energy or money; their options: --set cost.OPTION",
+    ),
     Option("comm_time", float, 10.0, "what it costs", "normalised time of one dense exchange; computing is 1", "T"),
     Option("charge_probe", None, False, "what it costs", "count the probe's message in the cost"),
     Option("dense_fallback", None, False, "what it costs", "count a message as dense where that is smaller"),
