@@ -5,8 +5,9 @@ import re
 from typing import Any
 
 import pytest
-from flwr.app import Context, RecordDict
+from flwr.app import ArrayRecord, Context, RecordDict
 from flwr.clientapp import ClientApp
+from torch import nn
 
 from gradsift.flower import SparseMod, SparseStrategy
 from tests.doc_pages import ROOT, blocks, read, run_blocks
@@ -33,6 +34,21 @@ def test_with_the_probe_of_the_page_k_is_learned(names: dict[str, Any], caplog: 
     app.train()(names["train"])
     names["server"](LocalGrid(lambda: app, 4), Context(1, 0, {}, RecordDict(), {}))
     assert "is chosen by ExtendedSign" in caplog.text
+
+
+def test_every_record_is_on_the_page(names: dict[str, Any]) -> None:
+    app = ClientApp(mods=[names["adaptive"]])
+    app.train()(names["train"])
+    strategy = names["strategy"]  # the one with a cost in seconds
+    strategy.fraction_evaluate = 0
+    weights = ArrayRecord(nn.Linear(64, 10).state_dict())
+    result = strategy.start(LocalGrid(lambda: app, 4), weights, num_rounds=2)
+    table = re.search(r"^\| record \| is \|\n.*\n((?:\|.*\n)+)", read(PAGE), re.MULTILINE)
+    assert table
+    listed = {name for row in table[1].splitlines() for name in re.findall(r"`([^`]+)`", row.split("|")[1])}
+    assert listed == set(strategy.records[-1])
+    assert {f"gradsift-{name}" for name in listed} <= set(result.train_metrics_clientapp[2])
+    assert strategy.records[0]["round-cost"] > 2 * 0.05 + 0.2  # two messages and the computation
 
 
 @pytest.mark.parametrize("function", [SparseStrategy, SparseMod])
