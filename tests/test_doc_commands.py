@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -90,6 +91,10 @@ def test_every_command_of_ours_parses(command: Command) -> None:
 def test_the_commands_of_a_page_run_in_their_order(page: str, tmp_path: Path) -> None:
     """In one folder, since a later one may use what an earlier one made."""
     _what_the_pages_speak_of(tmp_path)
+    for block in blocks(read(page)):
+        named = re.match(r"# ([\w-]+\.toml)\n", block.text)
+        if named:  # a file that the page shows
+            (tmp_path / named[1]).write_text(block.text)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for command in COMMANDS:
         if command.page != page or command.why_not is not None:

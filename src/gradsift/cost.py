@@ -1,7 +1,8 @@
 """theta_m(k): what a round costs, computation plus communication, from what was sent in it.
 
 A cost model sees a ``Traffic`` and returns one number; the controller that minimises it never knows which model it was.
-Times are those of the slowest client that took part; energy and money are sums over the clients.
+Times are those of the slowest client that took part; energy and money are sums over the clients. Rates are one number
+for all clients, or a sequence with one for each. Bytes are bytes, not bits: 1 Mbit/s is 125,000 bytes a second.
 """
 
 from abc import ABC, abstractmethod
@@ -133,6 +134,7 @@ Rate = float | Sequence[float]  # one for all clients, or one each
 class NormalizedTime(CostModel):
     """The paper's clock (Section V): computation is 1, a full dense exchange, up and down, is ``comm_time`` (beta).
 
+    Times have no unit: both are multiples of what one computation takes, unless ``comp_time`` says otherwise.
     A k-element round is 1 + comm_time * (k_up + k_down) / D, since each sparse element is two numbers and the full
     exchange is 2D of them.
     """
@@ -153,10 +155,14 @@ class NormalizedTime(CostModel):
 
 @dataclass(frozen=True)
 class LinkTime(CostModel):
-    """Seconds: computation, then latency + bytes / bandwidth for each message, of the slowest client of the round."""
+    """Seconds: computation, then latency + bytes / bandwidth for each message, of the slowest client of the round.
+
+    ``LinkTime(up_bandwidth=1e5, down_bandwidth=1e6, latency=0.05, compute=0.2)``: bandwidths in bytes a second,
+    ``latency`` in seconds a message, ``compute`` in seconds a round; each one number, or one a client.
+    """
 
     up_bandwidth: Rate  # bytes a second
-    down_bandwidth: Rate
+    down_bandwidth: Rate  # bytes a second
     latency: Rate = 0.0  # seconds a message
     compute: Rate = 0.0  # seconds a round
 
@@ -199,12 +205,19 @@ class _PerByte(CostModel):
 
 @dataclass(frozen=True)
 class Energy(_PerByte):
-    """Joules: ``up`` and ``down`` a byte, ``compute`` a client and round, summed over the clients."""
+    """Joules: ``up`` and ``down`` a byte, ``compute`` a client and round, summed over the clients.
+
+    ``Energy(up=3.5e-6, down=4.2e-7, compute=0.5)`` is LTE at 3.5 and 0.42 microjoules a byte, and half a joule to
+    compute; each one number, or one a client.
+    """
 
 
 @dataclass(frozen=True)
 class Money(_PerByte):
-    """A currency: ``up`` and ``down`` a byte, ``compute`` a client and round, summed over the clients."""
+    """A currency: ``up`` and ``down`` a byte, ``compute`` a client and round, summed over the clients.
+
+    ``Money(up=5e-9, down=5e-9, compute=1e-5)`` is 5 a gigabyte either way; each one number, or one a client.
+    """
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,17 @@
 
 import contextlib
 import dataclasses
+import inspect
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gradsift import Settings
+from gradsift import Settings, simulate
+from gradsift.cli.build import COSTS, LR, PAPER_LR
+from gradsift.cli.comparing import COST_BUDGET
+from gradsift.cli.options import RUN
 from tests.doc_pages import blocks, read, run_blocks
 
 PAGE = "docs/simulate.md"
@@ -43,6 +47,38 @@ def test_every_setting_is_explained_with_its_default() -> None:
     defaults = {field.name: field.default for field in dataclasses.fields(Settings)}
     written = {name: row[0] for name, row in table("setting").items()}
     assert written == {name: str(value).replace("refuse", '"refuse"') for name, value in defaults.items()}
+
+
+def test_every_argument_is_explained_with_its_default() -> None:
+    parameters = inspect.signature(simulate).parameters.values()
+    defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
+    written = {name: row[0].strip('"') for name, row in table("argument").items()}
+    assert written == {name: str(value) for name, value in defaults.items()}
+
+
+def test_the_command_line_has_the_defaults_of_the_page() -> None:
+    options = {option.name: option.default for option in RUN}
+    differs = {name for name, row in table("argument").items() if row[2]}
+    assert differs == {"controller", "lr", "rounds", "device", "out", "resume", "extra_config"}
+    for name, row in {**table("argument"), **table("setting")}.items():
+        if name in options and name not in differs | {"cost"}:
+            assert str(options[name]) == row[0].strip('"').removeprefix("torch."), name
+    assert {field.name for field in dataclasses.fields(Settings)} - set(options) == {"eval_batch", "clients_per_chunk"}
+    assert (options["rounds"], options["device"]) == (300, "auto")
+    assert LR == {"digits": 0.3}
+    assert PAPER_LR == 0.01
+    assert COST_BUDGET == 400
+
+
+def test_every_cost_is_explained_with_its_options() -> None:
+    costs = table("class")
+    assert set(costs) == {cls.__name__ for cls in COSTS.values()} | {"WeightedSum"}
+    for name, cls in COSTS.items():
+        flag, options, _ = costs[cls.__name__]
+        assert flag == f"`{name}`"
+        for each in inspect.signature(cls).parameters.values():
+            default = "" if each.default is each.empty else f"={each.default:g}"
+            assert f"`{each.name}{default}`" in options, (name, each.name)
 
 
 def test_every_file_is_explained(ran: tuple[Path, dict[str, Any]]) -> None:

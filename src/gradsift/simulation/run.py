@@ -93,13 +93,17 @@ def simulate(
 
     ``loss(outputs, targets)`` is the mean over a batch. ``sparsifier`` and ``controller`` are names or objects
     (``gradsift.controller("fixed", k=1000)``); ``cost`` is the paper's normalised time with comm_time 10 if left out.
-    The run ends after ``rounds``, or when ``cost_budget`` is spent, or when an evaluation reaches ``target_loss`` or
-    ``target_accuracy``. ``settings`` are the fields of ``gradsift.Settings``: batch_size, seed, clients_per_round,
-    delay, eval_every, ...
+    ``lr`` is the step size, a number or a function of the round's number. The run ends after ``rounds`` (500), or when
+    ``cost_budget`` is spent, or when an evaluation reaches ``target_loss`` or ``target_accuracy``. ``settings`` are the
+    fields of ``gradsift.Settings``: batch_size (32), seed (0), clients_per_round (all), delay (0), eval_every (10), ...
+    The defaults are not all those of ``gradsift run``, which has 300 rounds, the GPU where there is one, and lr 0.3 for
+    the digits.
 
-    With ``out`` the run keeps a folder with its configuration, records and checkpoints; ``resume=True`` continues it
-    (the other arguments must be the same, except for when to stop). Ctrl-C and SIGTERM stop at the end of the
-    round, with a checkpoint, and so does an ``on_round`` that returns True.
+    With ``out`` the run keeps a folder with its configuration, records and checkpoints, one every ``checkpoint_every``
+    rounds and one at the end; ``resume=True`` continues it (the other arguments must be the same, except for when to
+    stop). ``extra_config``, a dict of JSON values, is kept in the folder's config.json beside what the run writes
+    there. ``on_round`` is called with each record. Ctrl-C and SIGTERM stop at the end of the round, with a checkpoint,
+    and so does an ``on_round`` that returns True.
     """
     check.integer("checkpoint_every", checkpoint_every, 1)
     if resume and out is None:
