@@ -9,9 +9,12 @@ def print_all() -> int:
     """Every name there is, with what it is."""
     from gradsift import control, data, models, sparsify
     from gradsift.cli.build import COSTS, SCHEDULES
+    from gradsift.data.load import about as about_data
+    from gradsift.models.named import about as about_model
 
-    _section("data sets (--data), or any .npz file, or package.module:function", dict.fromkeys(data.sources(), ""))
-    _section("models (--model), or package.module:function", dict.fromkeys(models.models(), ""))
+    others = "a .npz file, a folder of LEAF or of CIFAR-10 batches, or package.module:function"
+    _section(f"data sets (--data), or {others}", {name: about_data(name) for name in data.sources()})
+    _section("models (--model), or package.module:function", {name: about_model(name) for name in models.models()})
     _section("sparsifiers (--sparsifier)", {name: sparsify.describe(name) for name in sparsify.sparsifiers()})
     _section("controllers (--controller)", {name: control.describe(name) for name in control.controllers()})
     _section("costs (--cost)", {name: _about(cls.__doc__) for name, cls in COSTS.items()})
@@ -26,7 +29,7 @@ def _about(text: str | None) -> str:
 def _section(title: str, rows: dict[str, str]) -> None:
     print(title)
     for name, about in rows.items():
-        print(f"  {name:<22} {about}".rstrip())
+        print(f"  {name:<22} {about.replace('``', '`')}".rstrip())
     print()
 
 

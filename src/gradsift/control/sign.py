@@ -23,7 +23,7 @@ def probing(state: Interval, number: int, delta: float) -> Proposal:
 
 @dataclass(frozen=True)
 class Sign(Search, Controller[Interval]):
-    """Step delta_m against the estimated sign; stay where the sign is unavailable."""
+    """Algorithm 2: step delta_m against the estimated sign; stay where the sign is unavailable."""
 
     probes: ClassVar[bool] = True
     lowest: ClassVar[float] = 2.0

@@ -13,7 +13,7 @@ from gradsift.control.sign import Sign, step_size
 
 @dataclass(frozen=True)
 class Value(Sign):
-    """Step delta_m times ``scale`` times the derivative; the paper's is scale 1."""
+    """As sign, but step delta_m times ``scale`` times the estimated derivative; the paper's is scale 1."""
 
     scale: float = 1.0
 

@@ -25,7 +25,10 @@ def cifar10(
     seed: int = 0,
     folder: str | os.PathLike[str] | None = None,
 ) -> FederatedData:
-    """x [n, 3, 32, 32] in [0, 1]; by default 100 clients with one class each, 500 random images of it."""
+    """Photographs of 32x32, ten classes; from GRADSIFT_DATA. By default 100 clients, one class each.
+
+    x is [n, 3, 32, 32] in [0, 1]; a client of the default partition has 500 random images of its class.
+    """
     base = data_folder("cifar10", folder)
     paths = [data_file("cifar10", base, part) for part in PARTS]
     images: list[Array] = []

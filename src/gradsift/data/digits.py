@@ -21,9 +21,10 @@ def digits(
     at_least: int | None = None,
     seed: int = 0,
 ) -> FederatedData:
-    """x [n, 1, 8, 8] in [0, 1], ten classes; by default 20 clients, Dirichlet(0.5), at least 32 samples each.
+    """Real handwritten digits, 1,797 of 8x8, ten classes; from scikit-learn. By default 20 clients, Dirichlet(0.5).
 
-    The test split (359 of 1,797, the same fraction of each class) is fixed: it depends on no option.
+    x is [n, 1, 8, 8] in [0, 1]; a client of the default partition has at least 32 samples. The test split (359 of
+    1,797, the same fraction of each class) is fixed: it depends on no option.
     """
     try:
         loaded = importlib.import_module("sklearn.datasets").load_digits()

@@ -23,6 +23,11 @@ def sources() -> list[str]:
     return sorted(_NAMED)
 
 
+def about(source: str) -> str:
+    """What a named data set is, in one line."""
+    return (_NAMED[source].__doc__ or "").split("\n")[0]
+
+
 def load(source: str | os.PathLike[str], /, **options: Any) -> FederatedData:
     """``load("digits", clients=50)``, ``load("mine.npz")``, ``load("leaf/data/femnist/data", shape=(1, 28, 28))``.
 

@@ -20,6 +20,11 @@ def models() -> list[str]:
     return sorted(_NAMED)
 
 
+def about(name: str) -> str:
+    """What a named model is, in one line."""
+    return (_NAMED[name].__doc__ or "").split("\n")[0]
+
+
 def model(name: str, data: FederatedData, /, *, seed: int = 0, **options: Any) -> nn.Module:
     """A fresh model for this data: ``model("paper-cnn", load("femnist"))``.
 
