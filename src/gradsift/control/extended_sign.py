@@ -31,7 +31,7 @@ class ExtendedState(Interval):
 
 @dataclass(frozen=True)
 class ExtendedSign(Search, Controller[ExtendedState]):
-    """Algorithm 3, the paper's choice: as sign, in an interval that shrinks around k where that must pay."""
+    """Algorithm 3, the paper's choice: as sign, but its interval shrinks to where k has been."""
 
     alpha: float = 1.5
     window: int = 20  # M_u
