@@ -1,6 +1,6 @@
 """The table of settings: flags, files and their errors."""
 
-import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -97,14 +97,22 @@ def test_values_are_read_as_toml(text: str, value: Any) -> None:
     assert type(got) is type(value)
 
 
-@pytest.mark.parametrize(("text", "value"), [("100", 100), ("1e5", 100_000), ("100_000", 100_000)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("100", 100), ("1e5", 100_000), ("100_000", 100_000), ("9007199254740993", 2**53 + 1)]
+)
 def test_whole_numbers(text: str, value: int) -> None:
     assert options.whole(text) == value
 
 
-def test_a_fraction_is_not_whole() -> None:
-    with pytest.raises((UsageError, argparse.ArgumentTypeError), match="rounds"):
-        gathered("--rounds", "2.5")
+@pytest.mark.parametrize("text", ["2.5", "nan", "inf", "x"])
+def test_what_is_not_whole_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=rf"^--rounds must be a whole number, got '{re.escape(text)}' \(try"):
+        gathered("--rounds", text)
+
+
+def test_what_is_no_number_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^--lr must be a number, got 'x' \(try"):
+        gathered("--lr", "x")
 
 
 def test_bandits_expect_no_more_rounds_than_a_budget_pays_for() -> None:

@@ -37,7 +37,10 @@ class Option:
 
 def whole(text: str) -> int:
     """An integer, also written 1e5 or 100_000."""
-    value = float(text)
+    try:
+        return int(text)  # exact, where a float is not
+    except ValueError:
+        value = float(text)
     if not value.is_integer():
         raise ValueError(text)
     return int(value)
@@ -212,6 +215,10 @@ class Parser(argparse.ArgumentParser):
         if wrong is not None:
             known = re.findall(r"[\w-]+", wrong[2])
             message = f"{message[: wrong.start()]}unknown {wrong[1]!r}{nearest(wrong[1], known)}"
+        wrong = re.fullmatch(r"argument (\S+): invalid (whole|float) value: (.*)", message, re.DOTALL)
+        if wrong is not None:
+            kind = "a whole number" if wrong[2] == "whole" else "a number"
+            message = f"{wrong[1]} must be {kind}, got {wrong[3]}"
         raise UsageError(f"{message} (try: {self.prog} --help)")
 
     def refuse_unknown(self, extra: Sequence[str]) -> None:
