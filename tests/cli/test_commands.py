@@ -121,6 +121,15 @@ def test_a_module_of_ones_own_that_is_broken_is_said_to_be(capsys: pytest.Captur
     assert "cannot import 'broken': SyntaxError" in refused(capsys, "run", "--model", "broken:net")
 
 
+def test_a_seed_given_to_the_model_wins() -> None:
+    weights = []
+    for seed, out in (("3", "a"), ("4", "b")):
+        ok("run", *QUICK, "--seed", seed, "--set", "model.seed=3", "--rounds", "1", "--quiet", "--out", out)
+        with np.load(f"{out}/checkpoint-00000000.npz") as kept:
+            weights.append(kept["weights"])
+    np.testing.assert_array_equal(*weights)
+
+
 def test_ones_own_model_data_and_loss() -> None:
     Path("mine.py").write_text(
         "import numpy as np, torch, gradsift\n"
@@ -200,6 +209,8 @@ def test_a_file_of_arrays() -> None:
         (["run", "--model", "json:dump"], "'json:dump' failed: TypeError"),
         (["run", "--model", "json:dumps"], "'json:dumps' failed|json:dumps gave"),
         (["run", "--loss", "json:dumq"], r"has no 'dumq'; did you mean 'dump"),
+        (["run", "--data", "mine:data", "--clients", "5"], "--clients 5 has no meaning with --data mine:data"),
+        (["data", "show", "mine:data", "--partition", "iid"], "--partition iid has no meaning with --data mine:data"),
         (["run", "none.toml"], r"cannot read none\.toml"),
         (["resume", "nowhere"], "nowhere is not a run folder"),
         (["report", "nowhere"], "nowhere"),

@@ -12,7 +12,7 @@ from torch import nn
 
 import gradsift
 from gradsift import Controller, CostModel, FederatedData, Sparsifier
-from gradsift.cli.options import UsageError, literal
+from gradsift.cli.options import BY_NAME, UsageError, literal
 from gradsift.registry import check_options, nearest
 from gradsift.simulation.run import usable_device
 from gradsift.simulation.schedule import Constant, Cosine, StepDecay
@@ -79,6 +79,12 @@ def load_data(settings: dict[str, Any]) -> FederatedData:
 
     options = dict(settings["set"].get("data", {}))
     if _is_reference(settings["data"]):
+        for name in ("clients", "partition"):
+            if settings[name] is not None:
+                raise UsageError(
+                    f"{BY_NAME[name].flag} {settings[name]} has no meaning with --data {settings['data']}: the function"
+                    " says who has what, and takes options of its own as --set data.OPTION=VALUE"
+                )
         data = _call(settings["data"], options)
         if not isinstance(data, FederatedData):
             raise UsageError(f"{settings['data']} gave {type(data).__name__}, not gradsift.FederatedData")
@@ -105,7 +111,7 @@ def load_model(settings: dict[str, Any], data: FederatedData) -> nn.Module:
         if not isinstance(module, nn.Module):
             raise UsageError(f"{name} gave {type(module).__name__}, not torch.nn.Module")
         return module
-    return model(name, data, seed=settings["seed"], **options)
+    return model(name, data, **{"seed": settings["seed"], **options})
 
 
 def load_loss(settings: dict[str, Any], data: FederatedData) -> Any:
