@@ -2,6 +2,7 @@
 
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -128,3 +129,20 @@ def test_shares_of_any_data_pass_in_both_precisions(parts: list[int]) -> None:
 def test_shares_that_miss_one_are_refused_with_their_sum(off: float) -> None:
     with pytest.raises(GradsiftError, match=r"shares must sum to 1, got (0\.99|1\.00)\d+"):
         check_tensors.share(torch.tensor([0.5, 0.5 + off], dtype=torch.float64), 2)
+
+
+@pytest.mark.parametrize("value", [0, 1, "maybe", None, np.True_])
+def test_what_is_not_true_or_false_is_refused(value: object) -> None:
+    check.boolean("switch", False)
+    with refused(f"switch must be True or False, got {value!r}"):
+        check.boolean("switch", value)
+
+
+def test_a_folder_is_one_or_can_be_made(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    for place in (tmp_path, tmp_path / "new", tmp_path / "new" / "in it"):
+        check.folder("--out", place)
+    for place in (file, file / "x", file / "x" / "y"):
+        with refused(f"--out must be a folder, got '{place}': '{file}' is not one"):
+            check.folder("--out", place)

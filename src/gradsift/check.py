@@ -1,8 +1,10 @@
-"""Checks of plain numbers: options, observations, rounds. Each error names the value. Nothing here imports torch."""
+"""Checks of plain values: options, observations, rounds, places. Each error names the value; torch is not imported."""
 
 import math
 import numbers
 import operator
+import os
+from pathlib import Path
 
 from gradsift.errors import GradsiftError
 
@@ -29,6 +31,19 @@ def real(name: str, value: object, low: float = -math.inf, high: float = math.in
     _in_range(name, value, number, low, high)
     if number <= above:
         raise GradsiftError(f"{name} must be above {above:g}, got {value!r}")
+
+
+def boolean(name: str, value: object) -> None:
+    """``value`` is True or False, not what passes for them."""
+    if not isinstance(value, bool):
+        raise GradsiftError(f"{name} must be True or False, got {value!r}")
+
+
+def folder(name: str, path: Path) -> None:
+    """``path`` is a folder, or can become one: the nearest that there is of its parents is one."""
+    there = next((place for place in (path, *path.parents) if os.path.lexists(place)), None)
+    if there is not None and not there.is_dir():
+        raise GradsiftError(f"{name} must be a folder, got {str(path)!r}: {str(there)!r} is not one")
 
 
 def _in_range(name: str, value: object, number: float, low: float, high: float) -> None:

@@ -89,7 +89,17 @@ def test_a_wrong_set_is_refused(text: str, message: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("2", 2), ("2.5", 2.5), ("true", True), ("[1, 2]", [1, 2]), ("cosine", "cosine"), ('"2"', "2"), ("", "")],
+    [
+        ("2", 2),
+        ("2.5", 2.5),
+        ("true", True),
+        ("[1, 2]", [1, 2]),
+        ("1,2,2", [1, 2, 2]),
+        ("a,b", "a,b"),
+        ("cosine", "cosine"),
+        ('"2"', "2"),
+        ("", ""),
+    ],
 )
 def test_values_are_read_as_toml(text: str, value: Any) -> None:
     got = options.literal(text)

@@ -178,6 +178,12 @@ def options(**given: Any) -> Callable[[Path], object]:
         (training({"a": ([[None]], [3])}), "must hold numbers, got dtype object"),
         (twice, "user 'b' is in two files of"),
         (options(test_fraction=0.2), "test_fraction=0.2 has no use:"),
+        (options(shape="1x2x2"), "shape must be the sizes of a sample, such as 1,28,28, got '1x2x2'"),
+        (options(shape=4), "shape must be the sizes of a sample, such as 1,28,28, got 4"),
+        (options(shape=True), "shape must be the sizes of a sample, such as 1,28,28, got True"),
+        (options(shape=[1, "2", 2]), "a size of shape must be an integer, got '2'"),
+        (options(shape=[4, -1, -1]), "a size of shape must be at least 1, got -1"),
+        (options(new_users="maybe"), "new_users must be True or False, got 'maybe'"),
         (options(shape=(1, 28, 28)), "shape (1, 28, 28) is not that of LEAF's samples of 4 numbers"),
     ],
 )

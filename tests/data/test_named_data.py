@@ -170,6 +170,8 @@ def femnist_with(**changes: Any) -> Callable[[Path, pytest.MonkeyPatch], None]:
         (unset, "femnist", {}, "'femnist' is read from a folder: set GRADSIFT_DATA to it, or pass folder="),
         (unset, "cifar10", {}, "'cifar10' is read from a folder: set GRADSIFT_DATA to it, or pass folder="),
         (unset, "femnist", {"folder": "gone"}, "'femnist' needs a folder: folder is 'gone', which is none"),
+        (unset, "femnist", {"folder": 3}, "'femnist' needs a folder: folder is 3, which is no path"),
+        (unset, "cifar10", {"folder": [1]}, "'cifar10' needs a folder: folder is [1], which is no path"),
         (nowhere, "femnist", {}, "'femnist' needs a folder: GRADSIFT_DATA is '"),
         (empty, "femnist", {}, "'femnist' needs the file femnist.npz, which is not in '"),
         (empty, "cifar10", {}, "'cifar10' needs the file cifar10/train-0.npz, which is not in '"),

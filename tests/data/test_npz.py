@@ -246,7 +246,7 @@ def test_python_objects_are_never_read(tmp_path: Path) -> None:
         load(path)
     bare = tmp_path / "bare.npz"
     bare.write_bytes(pickle.dumps(Trap(sprung)))
-    with pytest.raises(GradsiftError, match=r"bare.npz holds Python objects, which are never read"):
+    with pytest.raises(GradsiftError, match=r"bare.npz is not an .npz file"):
         load(bare)
     assert not sprung.exists()
     with path.open("rb") as file, np.load(file, allow_pickle=True) as arrays:
@@ -258,10 +258,13 @@ def test_files_of_other_kinds(tmp_path: Path) -> None:
     np.save(tmp_path / "one.npy", np.zeros(3))
     with pytest.raises(GradsiftError, match=r"one.npy is one array, not an .npz of several"):
         load(tmp_path / "one.npy")
-    for content in (b"", b"hello", b"PK\x05\x06"):
-        (tmp_path / "other.npz").write_bytes(content)
-        with pytest.raises(GradsiftError, match=r"cannot read .*other.npz|other.npz holds Python objects"):
-            load(tmp_path / "other.npz")
+    for name, content in (("empty.npz", b""), ("words.txt", b"hello, world"), ("other.npz", bytes(range(99)))):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(GradsiftError, match=rf"{name} is not an .npz file"):
+            load(tmp_path / name)
+    (tmp_path / "zip.npz").write_bytes(b"PK\x05\x06")
+    with pytest.raises(GradsiftError, match=r"cannot read .*zip.npz, it is damaged or not an .npz"):
+        load(tmp_path / "zip.npz")
 
 
 def test_every_truncation_is_refused(tmp_path: Path) -> None:

@@ -30,7 +30,11 @@ def data(given: argparse.Namespace) -> int:
 
 def _load(given: argparse.Namespace) -> FederatedData:
     given.data = str(given.source)
-    return load_data(gather(given, None))
+    settings = gather(given, None)
+    for part, options in settings["set"].items():
+        if part != "data":
+            raise UsageError(f"--set {part}.{next(iter(options))} has no meaning here: only the options of data have")
+    return load_data(settings)
 
 
 def show(given: argparse.Namespace) -> int:

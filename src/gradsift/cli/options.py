@@ -199,11 +199,13 @@ def _assignment(text: str) -> tuple[str, str, Any]:
 
 
 def literal(text: str) -> Any:
-    """A value as TOML would read it; a word that is none stays a string."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
+    """A value as TOML would read it, 1,2,2 as a list; a word that is none stays a string."""
+    for form in (text, f"[{text}]") if "," in text else (text,):
+        try:
+            return tomllib.loads(f"value = {form}")["value"]
+        except tomllib.TOMLDecodeError:
+            continue
+    return text
 
 
 class Parser(argparse.ArgumentParser):

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gradsift.check import integer, real
+from gradsift.check import boolean, integer, real
 from gradsift.control.base import Controller, Interval, Observation, Proposal, Search, project
 from gradsift.control.estimate import estimated_sign
 from gradsift.control.sign import probing, step_size
@@ -45,8 +45,7 @@ class ExtendedSign(Search, Controller[ExtendedState]):
         super().__post_init__()
         real("alpha", self.alpha, low=1)
         integer("window", self.window, 1)
-        if not isinstance(self.literal_window, bool):
-            raise GradsiftError(f"literal_window must be True or False, got {self.literal_window!r}")
+        boolean("literal_window", self.literal_window)
 
     def start(self, dim: int, seed: int) -> ExtendedState:
         """Line 1, with m_0 = 0."""

@@ -10,6 +10,8 @@ VARIABLE = "GRADSIFT_DATA"
 
 def data_folder(data: str, folder: str | os.PathLike[str] | None) -> Path:
     """The given folder, or else the one of the environment."""
+    if folder is not None and not isinstance(folder, str | os.PathLike):
+        raise GradsiftError(f"{data!r} needs a folder: folder is {folder!r}, which is no path")
     given = folder if folder is not None else os.environ.get(VARIABLE)
     if not given:
         raise GradsiftError(f"{data!r} is read from a folder: set {VARIABLE} to it, or pass folder=...")

@@ -6,13 +6,14 @@ train/*.json and test/*.json       (or all_data/*.json, not split yet)
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gradsift import check
 from gradsift.data.convert import numbers, targets, tensor
 from gradsift.data.federated import NOBODY, FederatedData
 from gradsift.data.npz import TEST_FRACTION, Array
@@ -41,6 +42,9 @@ def import_leaf(
     no training data (LEAF's split by user), who are refused otherwise. An ``all_data`` folder without ``train`` is
     split here: ``test_fraction`` (0.1) of each user's samples, keyed by ``seed``.
     """
+    check.boolean("new_users", new_users)
+    if shape is not None:
+        _check_shape(shape)
     base = Path(folder)
     if (base / "train").is_dir():
         if test_fraction is not None:
@@ -63,6 +67,13 @@ def import_leaf(
         split = holdout(number, TEST_FRACTION if test_fraction is None else test_fraction, seed=seed)
     data = FederatedData.from_arrays(x, y, client, test=split, name=base.name or "leaf", client_names=list(train))
     return replace(data, x=numbers(data.x), y=targets(data.y), test_x=numbers(data.test_x), test_y=targets(data.test_y))
+
+
+def _check_shape(shape: object) -> None:
+    if isinstance(shape, str) or not isinstance(shape, Iterable):
+        raise GradsiftError(f"shape must be the sizes of a sample, such as 1,28,28, got {shape!r}")
+    for size in shape:
+        check.integer("a size of shape", size, 1)
 
 
 def _check_strangers(train: Users, test: Users, base: Path, welcome: bool) -> None:

@@ -34,6 +34,9 @@ def read_arrays(path: Path, names: Collection[str] = ARRAYS) -> dict[str, Array]
     """Those arrays of an ``.npz`` that it has; a file that is damaged, or that would need unpickling, is refused."""
     try:
         with path.open("rb") as file:
+            if not file.read(6).startswith((b"PK", np.lib.format.MAGIC_PREFIX)):
+                raise GradsiftError(f"{path} is not an .npz file")
+            file.seek(0)
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise GradsiftError(f"{path} is one array, not an .npz of several")

@@ -52,8 +52,7 @@ class Settings:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, operator.index(getattr(self, name)))  # numpy's overflow and are not JSON
         for name in ("charge_probe", "dense_fallback", "encoded_bytes"):
-            if not isinstance(getattr(self, name), bool):
-                raise GradsiftError(f"{name} must be True or False, got {getattr(self, name)!r}")
+            check.boolean(name, getattr(self, name))
         if self.buffers not in ("refuse", "average"):
             raise GradsiftError(f"buffers must be 'refuse' or 'average', got {self.buffers!r}")
 
