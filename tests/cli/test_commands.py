@@ -237,6 +237,33 @@ def test_an_existing_folder_is_refused_and_left_alone(capsys: pytest.CaptureFixt
     assert Path("a/letter").read_text() == "dear"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--out", "afile"], "afile exists already and is not a run: choose another folder"),
+        (["run", "--out", "afile/x"], "out must be a folder, got 'afile/x': 'afile' is not one"),
+        (["compare", "--out", "afile"], "afile exists already and is not a comparison"),
+        (["compare", "--out", "afile/x"], "--out must be a folder, got 'afile/x': 'afile' is not one"),
+        (["report", "runs", "--out", "afile"], "--out must be a folder, got 'afile': 'afile' is not one"),
+        (["paper", "fig6", "--out", "afile"], "--out must be a folder, got 'afile': 'afile' is not one"),
+        (["paper", "fig6", "--out", "afile/x", "--report"], "--out must be a folder, got 'afile/x'"),
+        (["paper", "fig6", "--results", "afile"], "--results must be a folder, got 'afile': 'afile' is not one"),
+        (["regret", "--out", "afile"], "--out must be a folder, got 'afile': 'afile' is not one"),
+        (["regret", "--results", "afile/x"], "--results must be a folder, got 'afile/x': 'afile' is not one"),
+        (["run", "--data", "afile"], "afile is not an .npz file"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_file_where_a_folder_is_to_be_is_refused_in_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("afile").write_text("dear")
+    said = refused(capsys, *arguments)
+    assert message in said
+    assert said.count("\n") == 1
+    assert Path("afile").read_text() == "dear"
+
+
 def test_a_failed_run_exits_1_and_says_where_its_checkpoint_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", *QUICK, "--lr", "1e30", "--rounds", "50", "--out", "a", "--quiet"]) == 1
     said = capsys.readouterr().err
@@ -365,7 +392,8 @@ def test_data_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(int(samples) for _, samples, _ in rows) == 1438
 
 
-def test_data_import(capsys: pytest.CaptureFixture[str]) -> None:
+def leaf() -> None:
+    """A LEAF folder of two users, whose samples have four numbers."""
     for part, count in (("train", 12), ("test", 3)):
         Path("leaf", part).mkdir(parents=True)
         users = {
@@ -373,11 +401,38 @@ def test_data_import(capsys: pytest.CaptureFixture[str]) -> None:
         }
         about = {"users": list(users), "num_samples": [count] * 2, "user_data": users}
         Path("leaf", part, "all.json").write_text(json.dumps(about))
+
+
+def test_data_import(capsys: pytest.CaptureFixture[str]) -> None:
+    leaf()
     ok("data", "import", "leaf", "mine.npz")
     assert "gradsift run --data mine.npz" in capsys.readouterr().out
     ok("run", "--data", "mine.npz", "--batch-size", "4", "--rounds", "2", "--quiet")
     capsys.readouterr()
     assert "mine.npz exists already" in refused(capsys, "data", "import", "leaf", "mine.npz")
+
+
+@pytest.mark.parametrize("shape", ["1,2,2", "[1,2,2]"])
+def test_the_shape_of_samples_is_a_list(shape: str, capsys: pytest.CaptureFixture[str]) -> None:
+    leaf()
+    ok("data", "show", "leaf", "--set", f"data.shape={shape}")
+    assert re.search(r"input shape +1 x 2 x 2\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("data.shape=(1,2,2)", "shape must be the sizes of a sample, such as 1,28,28, got '(1,2,2)'"),
+        ("data.shape=4", "shape must be the sizes of a sample, such as 1,28,28, got 4"),
+        ("data.shape=true", "shape must be the sizes of a sample, such as 1,28,28, got True"),
+        ('data.shape="a"', "shape must be the sizes of a sample, such as 1,28,28, got 'a'"),
+        ("data.new_users=maybe", "new_users must be True or False, got 'maybe'"),
+        ("model.width=1", "--set model.width has no meaning here: only the options of data have"),
+    ],
+)
+def test_wrong_options_of_data_are_refused(option: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    leaf()
+    assert message in refused(capsys, "data", "show", "leaf", "--set", option)
 
 
 def test_data_get_without_its_library_says_what_to_install(

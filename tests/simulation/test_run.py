@@ -446,11 +446,20 @@ def test_a_place_that_is_taken_is_refused(kind: str, tmp_path: Path) -> None:
     else:
         place.symlink_to(tmp_path / "gone")
     before = contents(tmp_path)
-    with pytest.raises(GradsiftError, match="here exists already: resume it, or choose another folder"):
+    said = ": resume it, or" if kind == "run" else " and is not a run:"
+    with pytest.raises(GradsiftError, match=f"here exists already{said} choose another folder"):
         run(place)
     assert contents(tmp_path) == before
     assert os.path.lexists(place)
     assert not (tmp_path / "gone").exists()
+
+
+def test_a_place_in_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    place = tmp_path / "file" / "x" / "run"
+    with pytest.raises(GradsiftError, match=f"out must be a folder, got '{place}': '{tmp_path / 'file'}' is not one"):
+        run(place)
+    assert contents(tmp_path) == {"file": b"mine"}
 
 
 def test_missing_parents_are_made(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import gradsift
+from gradsift import check
 from gradsift.cli import build, running
 from gradsift.cli.options import BY_NAME, UsageError, gather, read_toml
 from gradsift.registry import nearest
@@ -45,9 +46,10 @@ def compare(given: argparse.Namespace) -> int:
         there = json.loads((out / PLAN).read_text())
         if there != json.loads(json.dumps(plan)):
             raise UsageError(f"{out} holds a comparison with other settings; `gradsift resume {out}` goes on with it")
-    elif out.exists():
+    elif os.path.lexists(out):
         raise UsageError(f"{out} exists already and is not a comparison: choose another folder")
     else:
+        check.folder("--out", out)
         for method in methods:
             _try(resolve(method, settings))
         out.mkdir(parents=True)

@@ -178,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"gradsift: {problem}", file=sys.stderr)
         return 2
     except RunError as problem:
-        print(f"gradsift: the run failed: {problem}", file=sys.stderr)
+        print(f"gradsift: {problem}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("gradsift: interrupted", file=sys.stderr)

@@ -5,6 +5,7 @@ import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
+from gradsift import check
 from gradsift.cli.options import UsageError
 from gradsift.report import summarise, table, write_report
 
@@ -14,6 +15,7 @@ def report(given: argparse.Namespace) -> int:
     out = given.out or given.runs[0] / "report"
     if importlib.util.find_spec("matplotlib") is None:
         raise UsageError("a report needs matplotlib: pip install '.[report]' in a checkout of gradsift")
+    check.folder("--out", out)
     write(given.runs, out, given.target_loss, given.target_accuracy, given.title)
     return 0
 

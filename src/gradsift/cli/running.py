@@ -11,7 +11,7 @@ from gradsift.cli.build import simulate_arguments
 from gradsift.cli.display import Display, size
 from gradsift.cli.options import UsageError, gather
 from gradsift.errors import RunError
-from gradsift.simulation.folder import read_config, read_records
+from gradsift.simulation.folder import CONFIG, read_config, read_records
 from gradsift.simulation.run import Result
 
 INTERRUPTED = 130  # as shells count Ctrl-C
@@ -74,7 +74,8 @@ def train(
                 extra_config={"command": settings},
             )
         except RunError as problem:
-            raise RunError(f"{problem}\nwhat it had is in {out}: gradsift resume {out}") from problem
+            kept = f"\nwhat it had is in {out}: gradsift resume {out}" if (out / CONFIG).is_file() else ""
+            raise RunError(f"the run failed: {problem}{kept}") from problem
     return result
 
 

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from gradsift import check
 from gradsift.errors import GradsiftError
 from gradsift.recipes import trajectory
 from gradsift.recipes.experiment import Experiment
@@ -16,6 +17,8 @@ class Store:
     """Run folders in ``runs``; one file a figure in ``results``, whose finished runs need not be run again."""
 
     def __init__(self, runs: Path, results: Path, figures: Iterable[str]) -> None:
+        check.folder("--out", runs)
+        check.folder("--results", results)
         self.runs, self.results = runs, results
         self._known: dict[str, Trajectory] = {}
         self._read: dict[str, tuple[object, Trajectory | None]] = {}  # long runs take a while to read

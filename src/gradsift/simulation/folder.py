@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
 
+from gradsift import check
 from gradsift.errors import GradsiftError, RunError
 from gradsift.simulation import checkpoint
 from gradsift.simulation.engine import Record
@@ -34,8 +35,7 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, config: dict[str, Any], state: State) -> "RunFolder":
         """A new folder, refused where something is already."""
-        if os.path.lexists(path):
-            raise GradsiftError(f"{path} exists already: resume it, or choose another folder")
+        check_free(path)
         config = {**config, "run": uuid4().hex}
         building = path.with_name(f".{path.name}.{config['run'][:8]}")
         new_parents = [parent for parent in path.parents if not os.path.lexists(parent)]
@@ -160,6 +160,14 @@ class RunFolder:
         newest = self._newest()
         kept = "no checkpoint is left" if newest is None else f"{newest.name} is whole, resume from it"
         return RunError(f"could not write {self.path / RECORDS}: {problem}; {kept}")
+
+
+def check_free(path: Path) -> None:
+    """Refuse a place for a new run where something is already, or where no folder can be."""
+    if os.path.lexists(path):
+        kind = ": resume it, or" if (path / CONFIG).is_file() else " and is not a run:"
+        raise GradsiftError(f"{path} exists already{kind} choose another folder")
+    check.folder("out", path)
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import math
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -26,7 +25,7 @@ from gradsift.registry import nearest
 from gradsift.simulation.describe import FREE, describe, differences
 from gradsift.simulation.engine import Engine, Record
 from gradsift.simulation.flat import Loss
-from gradsift.simulation.folder import RunFolder
+from gradsift.simulation.folder import RunFolder, check_free
 from gradsift.simulation.schedule import Constant, Schedule
 from gradsift.simulation.settings import Settings, StopWhen
 from gradsift.sparsify import Sparsifier
@@ -132,8 +131,8 @@ def simulate(
     )
     config = describe(engine, model, loss, data, stop)
     if not resume:
-        if out is not None and os.path.lexists(out):
-            raise GradsiftError(f"{out} exists already: resume it, or choose another folder")
+        if out is not None:
+            check_free(Path(out))
         config["start"] = _start(engine, stop)
     folder = None if out is None else _folder(Path(out), config, extra_config or {}, engine, resume)
     try:
