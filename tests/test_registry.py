@@ -77,7 +77,7 @@ def test_a_class_cannot_take_two_names() -> None:
 
 
 def test_a_missing_option_is_named() -> None:
-    with refused("drink 'tea' needs leaves=..."):
+    with refused("drink 'tea' needs the option leaves"):
         fresh().make("tea", minutes=1)
 
 

@@ -56,7 +56,7 @@ class Registry(Generic[T]):
         for option, parameter in inspect.signature(cls).parameters.items():
             needed = parameter.default is parameter.empty and parameter.kind not in _VARIABLE
             if needed and option not in options:
-                raise GradsiftError(f"{self.kind} {name!r} needs {option}=...")
+                raise GradsiftError(f"{self.kind} {name!r} needs the option {option}")
         return cls(**options)
 
 

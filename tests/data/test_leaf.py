@@ -56,7 +56,9 @@ def test_a_client_a_user(
     tests = {**test[0], **test[1]}
     strangers = [user for user in tests if user not in everyone]
     if strangers and not new_users:
-        message = f"{len(strangers)} users of .*test are not in train, the first is {strangers[0]!r}: new_users=True"
+        message = (
+            f"{len(strangers)} users of .*test are not in train, the first is {strangers[0]!r}: the option new_users"
+        )
         with pytest.raises(GradsiftError, match=message):
             import_leaf(base)
         return

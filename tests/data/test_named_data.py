@@ -167,8 +167,18 @@ def femnist_with(**changes: Any) -> Callable[[Path, pytest.MonkeyPatch], None]:
 @pytest.mark.parametrize(
     ("prepare", "source", "options", "message"),
     [
-        (unset, "femnist", {}, "'femnist' is read from a folder: set GRADSIFT_DATA to it, or pass folder="),
-        (unset, "cifar10", {}, "'cifar10' is read from a folder: set GRADSIFT_DATA to it, or pass folder="),
+        (
+            unset,
+            "femnist",
+            {},
+            "'femnist' is read from a folder: set GRADSIFT_DATA to it, or the option folder (--set data.folder=FOLDER)",
+        ),
+        (
+            unset,
+            "cifar10",
+            {},
+            "'cifar10' is read from a folder: set GRADSIFT_DATA to it, or the option folder (--set data.folder=FOLDER)",
+        ),
         (unset, "femnist", {"folder": "gone"}, "'femnist' needs a folder: folder is 'gone', which is none"),
         (unset, "femnist", {"folder": 3}, "'femnist' needs a folder: folder is 3, which is no path"),
         (unset, "cifar10", {"folder": [1]}, "'cifar10' needs a folder: folder is [1], which is no path"),

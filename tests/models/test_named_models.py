@@ -64,7 +64,12 @@ def test_options_reach_the_model_and_replace_sizes() -> None:
             {},
             "model 'paper-cnn' takes images [n, channels, H, W], x of 'some' is [n, 8, 8]",
         ),
-        ("mlp", data_of((4,), None), {}, "'some' has no class labels: say how many outputs the model has, classes=..."),
+        (
+            "mlp",
+            data_of((4,), None),
+            {},
+            "'some' has no class labels: say how many outputs the model has, its option classes",
+        ),
         ("small-cnn", data_of((1, 2, 2)), {}, "image_size must be at least 4, got 2"),
     ],
 )

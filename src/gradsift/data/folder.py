@@ -14,7 +14,9 @@ def data_folder(data: str, folder: str | os.PathLike[str] | None) -> Path:
         raise GradsiftError(f"{data!r} needs a folder: folder is {folder!r}, which is no path")
     given = folder if folder is not None else os.environ.get(VARIABLE)
     if not given:
-        raise GradsiftError(f"{data!r} is read from a folder: set {VARIABLE} to it, or pass folder=...")
+        raise GradsiftError(
+            f"{data!r} is read from a folder: set {VARIABLE} to it, or the option folder (--set data.folder=FOLDER)"
+        )
     path = Path(given)
     if not path.is_dir():
         source = "folder" if folder is not None else VARIABLE
@@ -26,5 +28,5 @@ def data_file(data: str, folder: Path, file: str) -> Path:
     """A file of that folder."""
     path = folder / file
     if not path.is_file():
-        raise GradsiftError(f"{data!r} needs the file {file}, which is not in {str(folder)!r} (folder= or {VARIABLE})")
+        raise GradsiftError(f"{data!r} needs the file {file}, which is not in {str(folder)!r} (folder or {VARIABLE})")
     return path

@@ -81,7 +81,7 @@ def _check_strangers(train: Users, test: Users, base: Path, welcome: bool) -> No
     if strangers and not welcome:
         raise GradsiftError(
             f"{len(strangers)} users of {base / 'test'} are not in train, the first is {strangers[0]!r}:"
-            " new_users=True keeps their samples as test data"
+            " the option new_users keeps their samples as test data (--set data.new_users=true)"
         )
 
 

@@ -103,8 +103,8 @@ def load_npz(
     if partition is None:
         if "client" not in arrays:
             raise GradsiftError(
-                f"{name!r} does not say who owns its rows: choose partition= and clients= "
-                f"({', '.join(partitions.PARTITIONS[1:])})"
+                f"{name!r} does not say who owns its rows: choose a partition ({', '.join(partitions.PARTITIONS[1:])})"
+                " and a number of clients (--partition, --clients)"
             )
         partition = "natural"
     if partition == "natural" and "client" in arrays:

@@ -120,7 +120,7 @@ def assign(
     if partition == "natural":
         raise GradsiftError("partition 'natural' needs data that says which client owns each sample; this does not")
     if clients is None:
-        raise GradsiftError(f"partition {partition!r} needs clients=..., how many there are to be")
+        raise GradsiftError(f"partition {partition!r} needs a number of clients (--clients)")
     if partition == "dirichlet":
         concentration = DEFAULT_ALPHA if alpha is None else alpha
         least = 1 if at_least is None else at_least

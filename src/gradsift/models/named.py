@@ -38,7 +38,10 @@ def model(name: str, data: FederatedData, /, *, seed: int = 0, **options: Any) -
     sizes: dict[str, Any] = {}
     if "classes" not in options:
         if not data.labelled:
-            raise GradsiftError(f"{data.name!r} has no class labels: say how many outputs the model has, classes=...")
+            raise GradsiftError(
+                f"{data.name!r} has no class labels: say how many outputs the model has, its option classes"
+                " (--set model.classes=N)"
+            )
         sizes["classes"] = data.classes
     shape = list(data.x.shape[1:])
     if name == "mlp":

@@ -88,7 +88,8 @@ class Engine:
         if len(small):
             raise GradsiftError(
                 f"batch_size {settings.batch_size} is more than the {data.size[small[0]]} samples of client"
-                f" {data.label(int(small[0]))} ({len(small)} clients have too few; data.at_least(n) leaves them out)"
+                f" {data.label(int(small[0]))} ({len(small)} clients have too few): take a smaller one"
+                " (--batch-size), or leave these clients out (data.at_least(n))"
             )
         if settings.clients_per_round is not None and settings.clients_per_round > data.num_clients:
             raise GradsiftError(
@@ -128,7 +129,7 @@ class Engine:
         if self.flat.moving and settings.buffers == "refuse":
             raise GradsiftError(
                 f"buffers {', '.join(self.flat.moving)} change in training and are not gradients;"
-                " buffers='average' averages them at every exchange"
+                " buffers 'average' averages them at every exchange (--buffers average)"
             )
         self.flat.choose_way(*self._trial(settings.batch_size))
         return kept
