@@ -37,8 +37,8 @@ def test_a_probing_controller_needs_a_k_below_k_min(name: str) -> None:
 def test_the_interval_must_exist(name: str) -> None:
     refused("k_min must not exceed k_max, got 11 > 10", name, k_min=11, k_max=10)
     for options, dim, message in (
-        ({"k_max": 1_234_568}, 1_234_567, "k_max = 1234568.0, dim = 1234567"),
-        ({"k_min": 101}, 100, "k_min = 101.0, k_max = 100.0, dim = 100"),
+        ({"k_max": 1_234_568}, 1_234_567, "k_max must be at most D = 1234567, got 1234568"),
+        ({"k_min": 101}, 100, "k_min must be at most D = 100, got 101"),
         ({"k_max": 10}, 10_000, "k_min = 20.0, k_max = 10.0"),  # the default k_min, 0.002 dim
         ({}, 1, "k_min = 2.0, k_max = 1.0, dim = 1"),
     ):

@@ -157,6 +157,9 @@ class Search:
         """The search interval and the first k for vectors of ``dim`` elements."""
         low = max(2.0, 0.002 * dim) if self.k_min is None else float(self.k_min)
         high = float(dim) if self.k_max is None else float(self.k_max)
+        for name, given in (("k_min", self.k_min), ("k_max", self.k_max)):
+            if given is not None and given > dim:
+                raise GradsiftError(f"{name} must be at most D = {dim}, got {given!r}")
         if not low <= high <= dim:
             raise GradsiftError(f"no search interval: k_min = {low!r}, k_max = {high!r}, dim = {dim}")
         k = (low + high) / 2 if self.k_init is None else float(self.k_init)

@@ -102,14 +102,19 @@ def assumption2(measured: Measured) -> tuple[Table, list[str], dict[str, list[Sh
             seeds = range(measured.plan.seeds)
             t = [[unit_cost(curves[k, seed], [middle], half)[0] for seed in seeds] for k in measured.ks]
             one = shape(middle, measured.ks, np.array(t))
-            bends = ", ".join(f"{k:,}{'*' if k in one.sure else ''}" for k in one.bends) or "nowhere"
-            least = "not reached" if one.minimiser is None else f"{one.minimiser:,}"
-            losses = f"{text.number(high)} to {text.number(low)}"
-            lines.append([clock.label, losses, least, _ks(one.as_good), bends, text.number(one.steepest)])
+            lines.append([clock.label, f"{text.number(high)} to {text.number(low)}", *_shape(one)])
             made.append(one)
         shapes[clock.label] = made
         said.append(f"{clock.label}: {_said(made, measured.plan.seeds)}")
     return (names, lines), said, shapes
+
+
+def _shape(one: Shape) -> list[str]:
+    """The cells about t(k, l) at one loss."""
+    if one.minimiser is None:
+        return ["not reached", "", "", ""]
+    bends = ", ".join(f"{k:,}{'*' if k in one.sure else ''}" for k in one.bends) or "nowhere"
+    return [f"{one.minimiser:,}", _ks(one.as_good), bends, text.number(one.steepest)]
 
 
 def _said(shapes: Sequence[Shape], seeds: int) -> str:

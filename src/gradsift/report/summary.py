@@ -11,6 +11,7 @@ import numpy as np
 from gradsift.report.curves import Curve, at, evaluations
 from gradsift.report.methods import Method, group
 from gradsift.report.runs import Floats, Run, find_runs, load_run
+from gradsift.simulation.settings import StopWhen
 
 
 class Spread(NamedTuple):
@@ -82,6 +83,7 @@ def summarise_methods(
     methods: Sequence[Method], target_loss: float | None = None, target_accuracy: float | None = None
 ) -> list[Row]:
     """``summarise`` for runs that are grouped already."""
+    StopWhen(target_loss=target_loss, target_accuracy=target_accuracy)  # refuses what no run could be told either
     equal = equal_cost(methods)
     return [_row(method, target_loss, target_accuracy, equal) for method in methods]
 
