@@ -192,13 +192,18 @@ def test_a_file_of_arrays() -> None:
         (["run", "--model", "small-cn"], r"did you mean 'small-cnn'\?"),
         (["run", "--data", "digit"], r"did you mean 'digits'\?"),
         (["run", "--cost", "mony"], r"did you mean 'money'\?"),
+        (["run", "--cost", "money"], r"cost 'money' needs --set cost\.up=VALUE --set cost\.down=VALUE$"),
         (["run", "--cost", "link-time"], r"cost 'link-time' needs --set cost\.up_bandwidth=VALUE"),
+        (["run", "--cost", "energy", "--comm-time", "3"], "--comm-time has no meaning with --cost energy"),
+        (["compare", "--cost", "money", "--comm-time", "3"], "--comm-time has no meaning with --cost money"),
         (["run", "--set", "controller.alfa=2"], r"no option 'alfa'; did you mean 'alpha'\?"),
         (["run", "--set", "cost.com_time=2"], r"no option 'com_time'; did you mean 'com[mp]_time'\?"),
         (["run", "--set", "lr.schedule=cosin"], r"did you mean 'cosine'\?"),
         (["run", "--set", "model.widht=2"], r"no option 'widht'; did you mean 'width'\?"),
         (["run", "--k", "0"], "k must be at least 1, got 0"),
         (["run", "--k", "1e9"], r"k must be in \[1, 6090\], got 1000000000"),
+        (["run", "--k-max", "99999"], r"k_max must be at most D = 6090, got 99999"),
+        (["run", "--k-min", "99999"], r"k_min must be at most D = 6090, got 99999"),
         (["run", "--lr", "-1"], "lr must .* got -1"),
         (["run", "--batch-size", "1000"], r"batch_size 1000 is more than the \d+ samples of client"),
         (["run", "--sparsifier", "fedavg", "--controller", "sign"], "'fedavg' is dense and accepts only a fixed k"),
@@ -215,6 +220,7 @@ def test_a_file_of_arrays() -> None:
         (["resume", "nowhere"], "nowhere is not a run folder"),
         (["report", "nowhere"], "nowhere"),
         (["compare", "--methods", "adaptiv"], r"unknown method 'adaptiv'; did you mean 'adaptive'\?"),
+        (["compare", "--methods", "foo"], "valid: adaptive, fixed, (?!.*fixed)"),
         (["compare", "--methods", "fixed,fixed"], "must name each method once"),
         (["compare", "--seeds", "0"], "--seeds must be at least 1"),
         (["data", "show", "digitz"], r"did you mean 'digits'\?"),
@@ -339,7 +345,8 @@ def test_compare_runs_everything_and_can_be_resumed(capsys: pytest.CaptureFixtur
 
     ok(*how)  # the same command goes on with what is there
     capsys.readouterr()
-    assert "other settings" in refused(capsys, *how, "--lr", "0.1")
+    said = refused(capsys, *how, "--lr", "0.1", "--methods", "fixed")
+    assert "c holds a comparison with other settings: lr was 0.3, not 0.1; methods was ['adaptive', 'fixed'," in said
     assert "cannot change in a comparison" in refused(capsys, "resume", "c", "--rounds", "5")
 
 
@@ -373,6 +380,12 @@ def test_report_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     ok("report", "runs/a")
     assert Path("runs/a/report/index.html").exists()
     ok("report", "runs")  # a report inside a run is no run
+    capsys.readouterr()
+    for flag, value, why in (
+        ("--target-loss", "nan", "target_loss must be a finite number, got nan"),
+        ("--target-accuracy", "95", "target_accuracy must be in [0.0, 1.0], got 95.0"),
+    ):
+        assert why in refused(capsys, "report", "runs/a", "--out", "other", flag, value)
 
 
 def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:

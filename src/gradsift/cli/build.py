@@ -193,9 +193,11 @@ def pick_dtype(name: str) -> torch.dtype:
 def _construct(cls: Any, part: str, name: str, options: dict[str, Any]) -> Any:
     """A cost or a schedule; what it needs and was not given is said as flags."""
     check_options(f"{part} {name!r}", cls, options)
-    for option, parameter in inspect.signature(cls).parameters.items():
-        if parameter.default is parameter.empty and option not in options:
-            raise UsageError(f"{part} {name!r} needs --set {part}.{option}=VALUE")
+    parameters = inspect.signature(cls).parameters.items()
+    missing = [option for option, value in parameters if value.default is value.empty and option not in options]
+    if missing:
+        flags = " ".join(f"--set {part}.{option}=VALUE" for option in missing)
+        raise UsageError(f"{part} {name!r} needs {flags}")
     return cls(**options)
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import gradsift
 from gradsift import check
 from gradsift.cli import build, running
-from gradsift.cli.options import BY_NAME, UsageError, gather, read_toml
+from gradsift.cli.options import BY_NAME, UsageError, asked, gather
 from gradsift.registry import nearest
+from gradsift.simulation.describe import differences
 from gradsift.simulation.folder import CONFIG, read_records
 from gradsift.simulation.settings import StopWhen
 
@@ -23,17 +24,17 @@ WORDS = ("adaptive", "fixed")
 def compare(given: argparse.Namespace) -> int:
     """Plan a comparison, or go on with the one that is there, and carry it out."""
     settings = gather(given, given.file)
-    asked = set(vars(given)) & set(BY_NAME) | set(read_toml(given.file) if given.file else ())
+    chosen = asked(given, given.file)
     for name, instead in (("seed", "--seeds N runs seeds 0 to N-1"), ("controller", "name it in --methods")):
-        if name in asked:
+        if name in chosen:
             raise UsageError(f"{BY_NAME[name].flag} has no meaning in a comparison: {instead}")
-    if "cost_budget" not in asked and "rounds" not in asked:
+    if not chosen & {"cost_budget", "rounds"}:
         settings["cost_budget"] = COST_BUDGET
-    if "rounds" not in asked:
+    if "rounds" not in chosen:
         settings["rounds"] = 1_000_000  # the budget ends the runs
-    if not asked & {"target_loss", "target_accuracy"}:
+    if not chosen & {"target_loss", "target_accuracy"}:
         settings["target_accuracy"] = TARGET_ACCURACY.get(settings["data"])
-    if "eval_every" not in asked:
+    if "eval_every" not in chosen:
         settings["eval_every"] = None  # by method
     methods = [method.strip() for method in given.methods.split(",") if method.strip()]
     if len(methods) == 0 or len(set(methods)) < len(methods):
@@ -43,9 +44,11 @@ def compare(given: argparse.Namespace) -> int:
     plan = {"settings": settings, "methods": methods, "seeds": given.seeds}
     out = given.out or running.free_folder(Path("runs"), f"comparison-{Path(settings['data']).stem}")
     if is_comparison(out):
-        there = json.loads((out / PLAN).read_text())
-        if there != json.loads(json.dumps(plan)):
-            raise UsageError(f"{out} holds a comparison with other settings; `gradsift resume {out}` goes on with it")
+        there, wanted = json.loads((out / PLAN).read_text()), json.loads(json.dumps(plan))
+        said = differences(there.pop("settings"), wanted.pop("settings")) + differences(there, wanted)
+        if said:
+            other = f"{out} holds a comparison with other settings: {'; '.join(said)}"
+            raise UsageError(f"{other}; `gradsift resume {out}` goes on with it")
     elif os.path.lexists(out):
         raise UsageError(f"{out} exists already and is not a comparison: choose another folder")
     else:
@@ -91,7 +94,7 @@ def resolve(method: str, settings: dict[str, Any]) -> dict[str, Any]:
     elif method in gradsift.controllers():
         controller = method
     elif method != "fixed":
-        known = [*WORDS, *gradsift.sparsifiers(), *gradsift.controllers()]
+        known = list(dict.fromkeys([*WORDS, *gradsift.sparsifiers(), *gradsift.controllers()]))
         raise UsageError(f"unknown method {method!r}{nearest(method, known)}")
     for name, valid in ((sparsifier, gradsift.sparsifiers()), (controller, gradsift.controllers())):
         if name not in valid:

@@ -142,7 +142,14 @@ def gather(given: argparse.Namespace, file: Path | None) -> dict[str, Any]:
     for text in given.set_:
         part, option, value = _assignment(text)
         parts.setdefault(part, {})[option] = value
+    if settings["cost"] != "normalized-time" and "comm_time" in asked(given, file):
+        raise UsageError(f"--comm-time has no meaning with --cost {settings['cost']}: it is of normalized-time")
     return {**settings, "set": parts}
+
+
+def asked(given: argparse.Namespace, file: Path | None) -> set[str]:
+    """The settings that are not left to their defaults: the flags and the keys of the file, without ``set``."""
+    return (set(vars(given)) | set(read_toml(file) if file is not None else ())) & set(BY_NAME)
 
 
 def read_toml(file: Path) -> dict[str, Any]:
@@ -156,6 +163,8 @@ def read_toml(file: Path) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for key, value in read.items():
         name = key.replace("-", "_")
+        if name in PARTS and isinstance(value, dict):
+            raise UsageError(f"{file}: [{key}] must be [set.{key}], where the options of a part stand")
         if name == "set":
             settings["set"] = _parts(file, value)
         elif name not in BY_NAME:

@@ -55,11 +55,12 @@ def describe(engine: Engine, model: nn.Module, loss: Loss, data: FederatedData, 
     }
 
 
-def differences(old: Any, new: Any, name: str) -> list[str]:
-    """Where two configurations differ, each as ``name.part: old, not new``."""
+def differences(old: Any, new: Any, name: str = "") -> list[str]:
+    """Where two configurations differ, each as ``name.part was old, not new``."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
+        within = f"{name}." if name else ""
         parts = sorted(old.keys() | new.keys())
-        return [line for part in parts for line in differences(old.get(part), new.get(part), f"{name}.{part}")]
+        return [line for part in parts for line in differences(old.get(part), new.get(part), within + part)]
     return [] if old == new else [f"{name} was {old!r}, not {new!r}"]
 
 
