@@ -1,6 +1,7 @@
 """``gradsift paper``, every figure end to end on a tiny scale."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from gradsift.cli.main import main
 from gradsift.cli.paper import FIGURES
 from gradsift.recipes import scale, trajectory
-from tests.recipes.tiny import TINY
+from tests.recipes.tiny import SETUP, TINY
 
 
 @pytest.fixture(autouse=True)
@@ -122,7 +123,7 @@ def test_a_namesake_of_another_experiment_is_refused(capsys: pytest.CaptureFixtu
     config.write_text(config.read_text().replace('"lr": 0.3', '"lr": 0.1'))
     (RESULTS / "fig4.npz").unlink()
     assert paper("fig4", "--only", "fedavg") == 2
-    assert "is of another experiment: it.lr was 0.1, not 0.3" in capsys.readouterr().err
+    assert "is of another experiment: lr was 0.1, not 0.3" in capsys.readouterr().err
 
 
 def test_a_limit_of_time_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,16 +140,29 @@ def test_a_limit_of_time_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         (("fig4", "--minutes", "nan"), "--minutes must be above 0, got nan"),
         (("fig4", "--only", "nothing"), "--only nothing: no run has that in its name"),
         (("fig4", "--scale", "papr"), "did you mean 'paper'"),
+        (("fig4", "--report", "--results", "nope"), "none of these runs is in runs/paper-smoke or nope"),
+        (("fig4", "--device", "tpu"), "device 'tpu' cannot be used"),
+        (("fig4", "--device", "tpu", "--jobs", "2"), "device 'tpu' cannot be used"),
+        (("fig4", "--scale", "paper"), "GRADSIFT_DATA is 'gone', which is none"),
     ],
 )
-def test_what_cannot_be_is_refused(arguments: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_is_refused(
+    arguments: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADSIFT_DATA", "gone")
     assert main(["paper", *arguments]) == 2
-    assert why in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert why in said
+    assert said.count("\n") == 1
     assert list(Path.cwd().iterdir()) == []
 
 
-def test_a_run_that_fails_makes_the_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
-    assert paper("fig6", "--device", "nonsense") == 1
+def test_a_run_that_fails_makes_the_exit_code_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wild = replace(SETUP, settings={**SETUP.settings, "lr": 1e30})
+    monkeypatch.setitem(scale.SCALES, "smoke", replace(TINY, femnist=wild))
+    assert paper("fig6") == 1
     said = capsys.readouterr()
-    assert "'nonsense' cannot be used" in said.err
+    assert "try a smaller step size" in said.err
     assert "0 of 2 experiments are finished (failed)" in said.out

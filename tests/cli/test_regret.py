@@ -130,16 +130,33 @@ def test_a_limit_of_time_keeps_what_is_done(capsys: pytest.CaptureFixture[str]) 
         (("--like", "femnist", "--lr", "0.1"), "--like femnist has its own lr"),
         (("--encoded-bytes", "--model", "mlp"), "--encoded-bytes: a sweep is clocked again"),
         (("--cost", "money", "--clients-per-round", "3", "--model", "mlp"), "cannot be clocked again by money"),
-        (("--points", "0"), "--points must be above 0"),
+        (("--points", "0"), "--points must be at least 2, got 0"),
         (("--refine", "-1"), "--refine must be 0 or more, got -1"),
         (("--controllers", ","), "--controllers takes names, with commas between them, got ','"),
         (("--set", "controller.alpha=3"), "--set controller.alpha: several controllers run here"),
-        (("--points", "1", "--model", "mlp"), "no grid of 1 points"),
+        (("--points", "1"), "--points must be at least 2, got 1"),
+        (("--targets", "1,nan"), "--targets must be a finite number, got nan"),
+        (("--targets", "1,inf"), "--targets must be a finite number, got inf"),
+        (("--comm-times", "1,nan", "--model", "mlp"), "--comm-times must be a finite number, got nan"),
+        (("--comm-times=-1,1", "--model", "mlp"), "--comm-times must be at least 0, got -1.0"),
+        (("--cost", "energy", "--comm-times", "10"), "--comm-times has no meaning with --cost energy"),
+        (("--scale", "paper"), "--scale paper has no meaning without --like"),
+        (("--k-max", "99999"), "k_max must be at most D = 6090, got 99999"),
+        (("--device", "tpu", "--model", "mlp"), "device 'tpu' cannot be used"),
+        (("--lr", "nan", "--model", "mlp"), "lr must be a finite number, got nan"),
+        (("--batch-size", "0", "--jobs", "2", "--model", "mlp"), "batch_size must be at least 1, got 0"),
+        (("--like", "femnist", "--scale", "paper"), "GRADSIFT_DATA is 'gone', which is none"),
+        (("--report", "--results", "nope", "--model", "mlp"), "none of these runs is in runs/regret-digits or nope"),
     ],
 )
-def test_what_cannot_be_is_refused(arguments: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_is_refused(
+    arguments: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADSIFT_DATA", "gone")
     assert regret(*arguments) == 2
-    assert why in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert why in said
+    assert said.count("\n") == 1
     assert list(Path.cwd().iterdir()) == []
 
 
@@ -154,6 +171,8 @@ def test_words_for_what_is_not_there() -> None:
     assert [line[2].split(",")[0].isdigit() for line in table] == [False, True, False]
     assert (table[0][2], table[2][2], table[1][5]) == ("above the first loss", "not reached", "not run")
     assert "no k got there in every seed" not in page
+    shapes = cells(page, "Assumption 2: t(k, l)")[2:]
+    assert shapes[-1][2:] == ["not reached", "", "", ""]
     assert regret(*few[:-1], "2.2", "--controllers", "exp3,value", "--report") == 0
     page = (RESULTS / "regret-digits.md").read_text()
     lines = {line[1]: line[3] for line in cells(page, "Regret of Definition 4")[2:]}
@@ -180,4 +199,4 @@ def test_runs_that_are_not_finished_are_not_counted(capsys: pytest.CaptureFixtur
     assert regret(*few, "--rounds", "16", "--report") == 0
     said = capsys.readouterr().out
     assert "no k of the sweep is finished in every seed yet" in said
-    assert "0 of 4 runs are finished" in said
+    assert "0 of 4 runs are finished (nothing was run)" in said

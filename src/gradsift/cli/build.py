@@ -4,6 +4,7 @@ import importlib
 import inspect
 import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from gradsift.cli.options import BY_NAME, UsageError, literal
 from gradsift.registry import check_options, nearest
 from gradsift.simulation.run import usable_device
 from gradsift.simulation.schedule import Constant, Cosine, StepDecay
+from gradsift.simulation.settings import Settings
 
 COSTS: dict[str, type[CostModel]] = {
     "normalized-time": gradsift.NormalizedTime,
@@ -71,6 +73,20 @@ def simulate_arguments(settings: dict[str, Any]) -> dict[str, Any]:
         "dtype": pick_dtype(settings["dtype"]),
         **{name: settings[name] for name in keep + more},
     }
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse what can be refused before data is read and a model is made: once, where many runs are to come."""
+    from gradsift.data.load import check_there
+
+    chosen = dict(settings)
+    make_sparsifier(chosen)
+    make_cost(chosen)
+    make_schedule(chosen)
+    pick_device(chosen["device"])
+    pick_dtype(chosen["dtype"])
+    Settings(**{name: chosen[name] for name in Settings.__dataclass_fields__ if name in chosen})
+    check_there(chosen["data"], chosen["set"].get("data", {}).get("folder"))
 
 
 def load_data(settings: dict[str, Any]) -> FederatedData:

@@ -65,6 +65,8 @@ def paper(given: argparse.Namespace) -> int:
         raise UsageError(f"--only {given.only}: no run has that in its name; --list names them all")
     if given.list:
         return _list(chosen, store)
+    if given.report and all(store.get(e) is None for e in everything):
+        raise UsageError(f"--report: none of these runs is in {runs} or {store.results}")
     outcome = "nothing was run" if given.report else _work(chosen, store, given)
     for name in figures:
         _report(name, planned[name], store, scale)

@@ -2,10 +2,12 @@
 
 import argparse
 import importlib.util
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gradsift import check
 from gradsift.cli import options
 from gradsift.cli.options import BY_NAME, Parser, UsageError, gather, whole
 
@@ -24,6 +26,8 @@ DECIDED = {
     "cost_budget": "runs end at the lowest target, or after --rounds",
 }
 
+COMM_TIMES = "0.1,1,10,100"
+
 
 def add_to(made: Parser) -> None:
     """The flags of the command."""
@@ -32,13 +36,11 @@ def add_to(made: Parser) -> None:
     made.add_argument(
         "--like", choices=("femnist", "cifar10"), help="the set-up of the paper's figures, whose runs are then shared"
     )
-    made.add_argument("--scale", choices=("smoke", "paper"), default="smoke", help="of --like (default: %(default)s)")
+    made.add_argument("--scale", choices=("smoke", "paper"), help="of --like (default: smoke)")
     made.add_argument(
         "--controllers", default="extended-sign,sign", help="comma-separated names (default: %(default)s)"
     )
-    made.add_argument(
-        "--comm-times", default="0.1,1,10,100", metavar="TIMES", help="comma-separated (default: %(default)s)"
-    )
+    made.add_argument("--comm-times", metavar="TIMES", help=f"comma-separated (default: {COMM_TIMES})")
     made.add_argument("--targets", metavar="LOSSES", help="comma-separated (default: three on the way down)")
     made.add_argument("--points", type=whole, default=12, metavar="N", help="fixed k to begin with (default: 12)")
     made.add_argument("--refine", type=whole, default=1, metavar="N", help="times to look around the best (default: 1)")
@@ -64,16 +66,18 @@ def regret(given: argparse.Namespace) -> int:
     from gradsift.recipes.work import as_jobs, work
     from gradsift.regret.best import refined
 
-    check_positive(given, "seeds", "jobs", "minutes", "points", "rounds")
+    check_positive(given, "seeds", "jobs", "minutes", "rounds")
+    if given.points < 2:
+        raise UsageError(f"--points must be at least 2, got {given.points}")
     if given.refine < 0:
         raise UsageError(f"--refine must be 0 or more, got {given.refine}")
     plan = _plan(given)
-    default = f"paper-{given.scale}" if given.like else f"regret-{plan.setup.name}"
+    default = f"paper-{_scale(given)}" if given.like else f"regret-{plan.setup.name}"
     runs = given.out or Path("runs") / default
     name = f"regret-{plan.setup.name}"
     store = Store(runs, given.results or runs / "results", (*FIGURES, name))
     end = None if given.minutes is None else time.monotonic() + 60 * given.minutes
-    ks, outcome = plan.first_grid(), "done"
+    ks, outcome = plan.first_grid(), "nothing was run"
     for again in range(given.refine + 1):
         if not given.report:
             jobs = [job for job in as_jobs(plan.experiments(ks)) if not all(store.finished(e) for e in job)]
@@ -86,7 +90,10 @@ def regret(given: argparse.Namespace) -> int:
             break
         ks = finer
     experiments = plan.experiments(ks)
-    if any(store.get(e) is not None for e in experiments):
+    there = any(store.get(e) is not None for e in experiments)
+    if given.report and not there:
+        raise UsageError(f"--report: none of these runs is in {runs} or {store.results}")
+    if there:
         store.write(name, experiments)
         _report(Measured.of(plan, ks, store), name, store)
     finished = sum(store.finished(e) for e in experiments)
@@ -100,10 +107,7 @@ def _plan(given: argparse.Namespace) -> "Plan":
     from gradsift.recipes.sweep import Plan
     from gradsift.registry import nearest
 
-    asked = set(vars(given)) & set(BY_NAME)
-    settings = gather(given, given.file)
-    if given.file is not None:
-        asked |= set(options.read_toml(given.file))
+    settings, asked = gather(given, given.file), options.asked(given, given.file)
     for name, instead in DECIDED.items():
         if name in asked:
             raise UsageError(f"{BY_NAME[name].flag} has no meaning here: {instead}")
@@ -119,19 +123,25 @@ def _plan(given: argparse.Namespace) -> "Plan":
             raise UsageError(f"--controllers: no {name!r}{nearest(name, known)}")
     targets = tuple(_numbers("--targets", given.targets)) if given.targets else ()
     if given.like:
-        if asked - {"rounds", "device"} or given.set_:
+        if asked - {"rounds", "device"} or settings["set"]:
             wrong = sorted(asked - {"rounds", "device"})
             raise UsageError(f"--like {given.like} has its own {wrong[0] if wrong else 'options'}: leave that out")
-        scale = scale_named(given.scale)
+        scale = scale_named(_scale(given))
         setup = scale.femnist if given.like == "femnist" else scale.cifar10
         setup = replace(setup, settings={**setup.settings, "device": settings["device"]})
         rounds = settings["rounds"] if "rounds" in asked else scale.rounds
         sparsifier = "fab-top-k"
+    elif given.scale is not None:
+        raise UsageError(f"--scale {given.scale} has no meaning without --like")
     else:
         scale = replace(SMOKE, eval_every=settings["eval_every"])
         setup, rounds, sparsifier = _own_setup(settings), settings["rounds"], settings["sparsifier"]
     clocks = _clocks(settings, given)
     return Plan(scale, setup, clocks, controllers, given.seeds, rounds, targets, given.points, sparsifier)
+
+
+def _scale(given: argparse.Namespace) -> str:
+    return given.scale or "smoke"
 
 
 def _own_setup(settings: dict[str, Any]) -> Any:
@@ -155,9 +165,11 @@ def _clocks(settings: dict[str, Any], given: argparse.Namespace) -> "tuple[Clock
     if settings["cost"] != "normalized-time":
         if settings["clients_per_round"] is not None:
             raise UsageError(f"--clients-per-round: a sweep cannot be clocked again by {settings['cost']}")
+        if given.comm_times is not None:
+            raise UsageError(f"--comm-times has no meaning with --cost {settings['cost']}: it is of normalized-time")
         chosen = settings["set"].get("cost", {})
         return (Clock(settings["cost"], build.make_cost(settings), named=(settings["cost"], settings["cost"], chosen)),)
-    times = _numbers("--comm-times", given.comm_times)
+    times = _numbers("--comm-times", COMM_TIMES if given.comm_times is None else given.comm_times, low=0.0)
     return tuple(Clock(f"comm_time {time:g}", NormalizedTime(time), time) for time in times)
 
 
@@ -165,13 +177,15 @@ def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _numbers(flag: str, text: str) -> list[float]:
+def _numbers(flag: str, text: str, low: float = -math.inf) -> list[float]:
     try:
         found = [float(word) for word in _words(text)]
     except ValueError:
         found = []
     if not found or len(set(found)) < len(found):
         raise UsageError(f"{flag} takes different numbers, with commas between them, got {text!r}")
+    for number in found:
+        check.real(flag, number, low)
     return found
 
 

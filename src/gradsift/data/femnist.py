@@ -9,6 +9,8 @@ from gradsift.data.folder import data_file, data_folder
 from gradsift.data.npz import load_npz, read_arrays
 from gradsift.errors import GradsiftError
 
+FILE = "femnist.npz"
+
 
 def femnist(*, clients: int = 156, folder: str | os.PathLike[str] | None = None) -> FederatedData:
     """Handwritten characters of 28x28 by writer, 62 classes; from GRADSIFT_DATA. By default 156 writers.
@@ -16,7 +18,7 @@ def femnist(*, clients: int = 156, folder: str | os.PathLike[str] | None = None)
     x is [n, 1, 28, 28] as LEAF stores it (paper is 1, ink is 0); a client is a writer: the first ``clients``.
     156 is the paper's number of clients (its own sample of writers is not published).
     """
-    path = data_file("femnist", data_folder("femnist", folder), "femnist.npz")
+    path = data_file("femnist", data_folder("femnist", folder), FILE)
     arrays = read_arrays(path)
     for needed in ("x", "y", "client", "split"):
         if needed not in arrays:

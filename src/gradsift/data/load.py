@@ -5,17 +5,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gradsift.data.cifar10 import cifar10
+from gradsift.data.cifar10 import PARTS, cifar10
 from gradsift.data.cifar10_batches import import_cifar10, is_cifar10_folder
 from gradsift.data.digits import digits
 from gradsift.data.federated import FederatedData
-from gradsift.data.femnist import femnist
+from gradsift.data.femnist import FILE, femnist
+from gradsift.data.folder import data_file, data_folder
 from gradsift.data.leaf import import_leaf, is_leaf_folder
 from gradsift.data.npz import load_npz
 from gradsift.errors import GradsiftError
 from gradsift.registry import check_options, nearest
 
 _NAMED: dict[str, Callable[..., FederatedData]] = {"cifar10": cifar10, "digits": digits, "femnist": femnist}
+_FILES: dict[str, list[str]] = {"cifar10": PARTS, "femnist": [FILE]}
 
 
 def sources() -> list[str]:
@@ -48,6 +50,12 @@ def load(source: str | os.PathLike[str], /, **options: Any) -> FederatedData:
         raise GradsiftError(f"no data {str(source)!r}: it is neither a file, nor a folder, nor a name{known}")
     check_options(f"data {str(source)!r}", reader, options, hidden=("source", "folder"))
     return reader(path, **options)
+
+
+def check_there(source: str, folder: str | os.PathLike[str] | None = None) -> None:
+    """Refuse a named data set of which a file is not in its folder; nothing is read."""
+    for file in _FILES.get(source, ()):
+        data_file(source, data_folder(source, folder), file)
 
 
 def _folder_reader(path: Path) -> Callable[..., FederatedData]:

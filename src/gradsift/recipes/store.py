@@ -41,7 +41,7 @@ class Store:
         there = longer(self._from_folder(experiment), self._known.get(experiment.name))
         if there is not None:
             wanted, kept = experiment.identity, there.config.get("experiment") or {}
-            said = differences({name: kept.get(name) for name in wanted}, wanted, "it")
+            said = differences({name: kept.get(name) for name in wanted}, wanted)
             if said:
                 where = f"{self.runs} or {self.results}"
                 raise GradsiftError(

@@ -72,7 +72,14 @@ def carry_out(experiment: Experiment, runs: Path, watch: Watch) -> bool:
 def work(
     jobs: Sequence[Job], runs: Path, *, processes: int = 1, minutes: float | None = None, quiet: bool = False
 ) -> str:
-    """Make all runs, ``processes`` at a time. Returns "done", "interrupted", "time limit" or "failed"."""
+    """Make all runs, ``processes`` at a time. Returns "done", "interrupted", "time limit" or "failed".
+
+    Settings that no run can be made with are refused before the first.
+    """
+    from gradsift.cli.build import check_settings
+
+    for job in jobs:
+        check_settings(job[0].settings)
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     asked = Asked()
     if processes == 1 or len(jobs) < 2:
