@@ -40,7 +40,7 @@ def slow_cost_to(curve: Curve, loss: float) -> float:
         if y <= loss:
             if previous is None:
                 return float(x)
-            return float(previous[0] + (x - previous[0]) * (previous[1] - loss) / (previous[1] - y))
+            return float(previous[0] + (x - previous[0]) * ((previous[1] - loss) / (previous[1] - y)))
         previous = (x, y)
     return math.nan
 

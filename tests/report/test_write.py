@@ -98,7 +98,7 @@ def test_without_matplotlib(runs: list[Path], tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delattr("gradsift.report.export", raising=False)
     monkeypatch.delattr("gradsift.report.plot", raising=False)
-    with pytest.raises(GradsiftError, match=r"pip install 'gradsift\[report\]'"):
+    with pytest.raises(GradsiftError, match=r"pip install '\.\[report\]'"):
         write_report(runs, tmp_path)
 
 
