@@ -84,6 +84,23 @@ def test_top_k_breaks_ties_in_long_rows() -> None:
         assert as_dicts(top_k(dense, k)) == expected
 
 
+@pytest.mark.parametrize("run", [2, 3, 5, 40])
+@pytest.mark.parametrize("rows", [None, 4])
+def test_top_k_puts_runs_of_equal_elements_in_order(run: int, rows: int | None) -> None:
+    """Short ones by exchanging neighbours, long ones by a sort; the threshold is between two of them."""
+    source = torch.Generator().manual_seed(run)
+    shape = (3000,) if rows is None else (rows, 3000)
+    sizes = torch.arange(3000, 0, -1).float()
+    sizes[600 : 600 + run] = sizes[600]
+    sizes[700 : 700 + run] = sizes[700]
+    order = torch.rand(shape, generator=source).argsort(dim=-1)
+    signs = torch.randint(0, 2, shape, generator=source) * 2 - 1
+    dense = sizes[order] * signs
+    got = top_k(dense, 1000)
+    assert torch.equal(got.indices, dense.abs().argsort(dim=-1, descending=True, stable=True)[..., :1000])
+    assert torch.equal(got.values, dense.gather(-1, got.indices))
+
+
 def test_top_k_works_on_any_leading_dimensions() -> None:
     dense = torch.tensor([[[3.0, 1, 1, 1], [0, 0, 0, 0]], [[1, -2, 2, 0], [4, 3, 2, 1]]])
     assert top_k(dense, 2).indices.tolist() == [[[0, 1], [0, 1]], [[1, 2], [0, 1]]]

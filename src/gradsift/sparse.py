@@ -17,6 +17,7 @@ from gradsift.errors import GradsiftError
 
 _SCATTER_ELEMENTS = 2**27  # of the dense rows made at a time on CUDA: half a gigabyte
 _LONG_ROW = 2**24  # elements of a row above which adding its few to a sum is quicker than making it dense, on CUDA
+_EXCHANGES = 6  # of equal neighbours, before a whole sort
 
 
 def queued(values: Tensor) -> bool:
@@ -91,14 +92,31 @@ def top_k(dense: Tensor, k: int) -> Sparse:
     top, indices = magnitude.topk(k + 1, dim=-1)
     crowded = top[..., k - 1] == top[..., k]
     top, indices = top[..., :k], indices[..., :k]
-    swapped = ((top[..., 1:] == top[..., :-1]) & (indices[..., 1:] < indices[..., :-1])).any(dim=-1)
-    if bool((crowded | swapped).any()):
+    if bool(crowded.any()):
         if dense.dim() == 1:
             indices = _lowest_of_ties(magnitude, top[..., -1:], k)
-        elif bool(crowded.any()):
+        else:
             indices[crowded] = _lowest_of_ties(magnitude[crowded], top[crowded, -1:], k)
-        return rank(Sparse(indices, dense.gather(-1, indices), dim))
-    return Ranked(indices, dense.gather(-1, indices), dim)
+    elif _put_ties_in_order(top, indices):
+        return Ranked(indices, dense.gather(-1, indices), dim)
+    return rank(Sparse(indices, dense.gather(-1, indices), dim))
+
+
+def _put_ties_in_order(top: Tensor, indices: Tensor) -> bool:
+    """Exchange neighbours of equal size until their indices rise; False: there are too many, and a sort is better.
+
+    Among thousands of real gradient elements a few pairs are equal, by chance.
+    """
+    equal = top[..., 1:] == top[..., :-1]
+    for _ in range(_EXCHANGES):
+        falling = equal & (indices[..., 1:] < indices[..., :-1])
+        falling[..., 1:] &= ~falling[..., :-1]  # of three in a row only the first two at once
+        if not bool(falling.any()):
+            return True
+        *row, left = falling.nonzero(as_tuple=True)
+        first, second = (*row, left), (*row, left + 1)
+        indices[first], indices[second] = indices[second], indices[first]
+    return False
 
 
 @functools.cache
