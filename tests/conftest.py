@@ -1,4 +1,6 @@
-"""Settings of every test: the same examples in every run, one thread."""
+"""Settings of every test: the same examples in every run, one thread, Ctrl-C as in a terminal."""
+
+import signal
 
 import pytest
 import torch
@@ -11,6 +13,9 @@ settings.register_profile(
 settings.load_profile("gradsift")
 
 torch.set_num_threads(1)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts a job in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
