@@ -7,3 +7,8 @@ class GradsiftError(ValueError):
 
 class RunError(RuntimeError):
     """A run that could not go on; the message says where it stood and what is kept."""
+
+
+def install(extra: str) -> str:
+    """How to get what an optional part needs, for its message."""
+    return f"pip install '.[{extra}]' in a checkout of gradsift"

@@ -42,7 +42,7 @@ class Registry(Generic[T]):
 
     def describe(self, name: str) -> str:
         """What the class called ``name`` says of itself, in one line."""
-        return (self._class(name).__doc__ or "").strip().split("\n")[0]
+        return first_line(self._class(name))
 
     def _class(self, name: str) -> type[T]:
         if not isinstance(name, str) or name not in self._classes:
@@ -77,6 +77,11 @@ def check_options(
 
 
 _MOST = 40  # names listed in a message
+
+
+def first_line(thing: object) -> str:
+    """What a class or a function says of itself, in one line."""
+    return (thing.__doc__ or "").strip().split("\n")[0]
 
 
 def nearest(given: object, valid: list[str]) -> str:

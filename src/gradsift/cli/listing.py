@@ -3,6 +3,8 @@
 import argparse
 
 from gradsift.cli.options import UsageError
+from gradsift.errors import install
+from gradsift.registry import first_line
 
 
 def print_all() -> int:
@@ -17,13 +19,9 @@ def print_all() -> int:
     _section("models (--model), or package.module:function", {name: about_model(name) for name in models.models()})
     _section("sparsifiers (--sparsifier)", {name: sparsify.describe(name) for name in sparsify.sparsifiers()})
     _section("controllers (--controller)", {name: control.describe(name) for name in control.controllers()})
-    _section("costs (--cost)", {name: _about(cls.__doc__) for name, cls in COSTS.items()})
-    _section("step sizes (--set lr.schedule=...)", {name: _about(cls.__doc__) for name, cls in SCHEDULES.items()})
+    _section("costs (--cost)", {name: first_line(cls) for name, cls in COSTS.items()})
+    _section("step sizes (--set lr.schedule=...)", {name: first_line(cls) for name, cls in SCHEDULES.items()})
     return 0
-
-
-def _about(text: str | None) -> str:
-    return (text or "").strip().split("\n")[0]
 
 
 def _section(title: str, rows: dict[str, str]) -> None:
@@ -38,6 +36,6 @@ def print_completion(parser: argparse.ArgumentParser, shell: str) -> int:
     try:
         import shtab
     except ImportError as problem:
-        raise UsageError("shell completion needs: pip install '.[cli]' in a checkout of gradsift") from problem
+        raise UsageError(f"shell completion needs: {install('cli')}") from problem
     print(shtab.complete(parser, shell=shell))
     return 0

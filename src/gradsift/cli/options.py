@@ -130,19 +130,14 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 def gather(given: argparse.Namespace, file: Path | None) -> dict[str, Any]:
     """Every setting of a run: the defaults, over them the file, over that the flags; and ``set``, by part."""
-    settings = {option.name: option.default for option in RUN}
-    parts: dict[str, dict[str, Any]] = {}
-    if file is not None:
-        read = read_toml(file)
-        parts = read.pop("set", {})
-        settings |= read
-    for name, value in vars(given).items():
-        if name in BY_NAME:
-            settings[name] = value
+    chosen = read_toml(file) if file is not None else {}
+    parts: dict[str, dict[str, Any]] = chosen.pop("set", {})
+    chosen |= {name: value for name, value in vars(given).items() if name in BY_NAME}
+    settings = {option.name: option.default for option in RUN} | chosen
     for text in given.set_:
         part, option, value = _assignment(text)
         parts.setdefault(part, {})[option] = value
-    if settings["cost"] != "normalized-time" and "comm_time" in asked(given, file):
+    if settings["cost"] != "normalized-time" and "comm_time" in chosen:
         raise UsageError(f"--comm-time has no meaning with --cost {settings['cost']}: it is of normalized-time")
     return {**settings, "set": parts}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradsift.cli.options import Parser, UsageError, whole
+from gradsift.errors import install
 
 if TYPE_CHECKING:
     from gradsift.recipes.experiment import Experiment
@@ -128,7 +129,7 @@ def _report(figure: str, experiments: "Sequence[Experiment]", store: "Store", sc
     file.with_suffix(".md").write_text(markdown(made), encoding="utf-8")
     print(f"{figure}: {file}\n\n{in_lines(made) if figure in BY_LINE else as_text(*made)}\n")
     if importlib.util.find_spec("matplotlib") is None:
-        print("no figures: pip install '.[report]' in a checkout of gradsift")
+        print(f"no figures: {install('report')}")
         return
     from gradsift.recipes.drawing import draw
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gradsift import check
 from gradsift.cli import options
 from gradsift.cli.options import BY_NAME, Parser, UsageError, gather, whole
+from gradsift.errors import install
 
 if TYPE_CHECKING:
     from gradsift.recipes.store import Store
@@ -212,7 +213,7 @@ def _report(measured: "Measured", name: str, store: "Store") -> None:
     print("\n".join(said))
     (store.results / f"{name}.md").write_text(page, encoding="utf-8")
     if importlib.util.find_spec("matplotlib") is None:
-        print("no figures: pip install '.[report]' in a checkout of gradsift")
+        print(f"no figures: {install('report')}")
         return
     from gradsift.recipes.regret_drawing import draw
 

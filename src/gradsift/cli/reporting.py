@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gradsift import check
 from gradsift.cli.options import UsageError
+from gradsift.errors import install
 from gradsift.report import summarise, table, write_report
 
 
@@ -14,7 +15,7 @@ def report(given: argparse.Namespace) -> int:
     """Write the page and the figures, and print the table."""
     out = given.out or given.runs[0] / "report"
     if importlib.util.find_spec("matplotlib") is None:
-        raise UsageError("a report needs matplotlib: pip install '.[report]' in a checkout of gradsift")
+        raise UsageError(f"a report needs matplotlib: {install('report')}")
     check.folder("--out", out)
     write(given.runs, out, given.target_loss, given.target_accuracy, given.title)
     return 0
@@ -26,7 +27,7 @@ def write(
     """Print the table of the runs and, where matplotlib is, write their page and say where it is."""
     if importlib.util.find_spec("matplotlib") is None:
         print(as_text(*table(summarise(runs, target_loss, target_accuracy))))
-        print("\nno page: pip install '.[report]' in a checkout of gradsift")
+        print(f"\nno page: {install('report')}")
         return
     made = write_report(runs, out, title=title, target_loss=target_loss, target_accuracy=target_accuracy)
     print(as_text(*table(made.rows)))

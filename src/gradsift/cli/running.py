@@ -10,7 +10,7 @@ from gradsift.cli import comparing
 from gradsift.cli.build import simulate_arguments
 from gradsift.cli.display import Display, size
 from gradsift.cli.options import UsageError, gather
-from gradsift.errors import RunError
+from gradsift.errors import RunError, install
 from gradsift.simulation.folder import CONFIG, read_config, read_records
 from gradsift.simulation.run import Result
 
@@ -83,7 +83,7 @@ def _tensorboard(folder: Path) -> Callable[[dict[str, Any]], None]:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as problem:
-        raise UsageError("--tensorboard needs: pip install '.[tensorboard]' in a checkout of gradsift") from problem
+        raise UsageError(f"--tensorboard needs: {install('tensorboard')}") from problem
     writer: Any = None
 
     def write(record: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from gradsift.data.federated import FederatedData
 from gradsift.data.npz import load_npz
 from gradsift.data.partition import holdout
-from gradsift.errors import GradsiftError
+from gradsift.errors import GradsiftError, install
 
 INK = 16  # pixels are 0 to 16
 TEST_FRACTION = 0.2
@@ -29,9 +29,7 @@ def digits(
     try:
         loaded = importlib.import_module("sklearn.datasets").load_digits()
     except ImportError:
-        raise GradsiftError(
-            "'digits' comes with scikit-learn: pip install '.[data]' in a checkout of gradsift"
-        ) from None
+        raise GradsiftError(f"'digits' comes with scikit-learn: {install('data')}") from None
     if partition == "dirichlet" and at_least is None:
         at_least = 32
     arrays = {

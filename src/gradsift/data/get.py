@@ -10,7 +10,7 @@ import numpy as np
 from gradsift.data.npz import Array
 from gradsift.data.partition import holdout
 from gradsift.draws import rng
-from gradsift.errors import GradsiftError, RunError
+from gradsift.errors import GradsiftError, RunError, install
 from gradsift.registry import nearest
 
 TEST_FRACTION = 0.1  # of each FEMNIST writer, as LEAF splits
@@ -27,9 +27,7 @@ def get(name: str, folder: str | os.PathLike[str]) -> Path:
     try:
         from flwr_datasets import FederatedDataset
     except ImportError as problem:
-        raise GradsiftError(
-            f"getting {name!r} needs flwr-datasets: pip install '.[get]' in a checkout of gradsift"
-        ) from problem
+        raise GradsiftError(f"getting {name!r} needs flwr-datasets: {install('get')}") from problem
     try:
         source = FederatedDataset(dataset=hub, partitioners={"train": 1}, shuffle=False)
         write(source.load_split, target)

@@ -14,7 +14,7 @@ from gradsift.data.folder import data_file, data_folder
 from gradsift.data.leaf import import_leaf, is_leaf_folder
 from gradsift.data.npz import load_npz
 from gradsift.errors import GradsiftError
-from gradsift.registry import check_options, nearest
+from gradsift.registry import check_options, first_line, nearest
 
 _NAMED: dict[str, Callable[..., FederatedData]] = {"cifar10": cifar10, "digits": digits, "femnist": femnist}
 _FILES: dict[str, list[str]] = {"cifar10": PARTS, "femnist": [FILE]}
@@ -27,7 +27,7 @@ def sources() -> list[str]:
 
 def about(source: str) -> str:
     """What a named data set is, in one line."""
-    return (_NAMED[source].__doc__ or "").split("\n")[0]
+    return first_line(_NAMED[source])
 
 
 def load(source: str | os.PathLike[str], /, **options: Any) -> FederatedData:

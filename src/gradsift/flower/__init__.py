@@ -6,10 +6,12 @@
 Needs the extra ``flower``. docs/flower.md has the rest.
 """
 
+from gradsift.errors import install
+
 try:
     import flwr  # noqa: F401
 except ImportError as problem:
-    raise ImportError("gradsift.flower needs Flower: pip install '.[flower]' in a checkout of gradsift") from problem
+    raise ImportError(f"gradsift.flower needs Flower: {install('flower')}") from problem
 
 from gradsift.flower.gradient_app import GradientTask, gradient_app
 from gradsift.flower.mod import Probe, SparseMod

@@ -10,7 +10,7 @@ from gradsift.data.federated import FederatedData
 from gradsift.errors import GradsiftError
 from gradsift.models.paper_cnn import paper_cnn
 from gradsift.models.small import small_cnn, small_mlp
-from gradsift.registry import check_options, nearest
+from gradsift.registry import check_options, first_line, nearest
 
 _NAMED: dict[str, Callable[..., nn.Module]] = {"mlp": small_mlp, "paper-cnn": paper_cnn, "small-cnn": small_cnn}
 
@@ -22,7 +22,7 @@ def models() -> list[str]:
 
 def about(name: str) -> str:
     """What a named model is, in one line."""
-    return (_NAMED[name].__doc__ or "").split("\n")[0]
+    return first_line(_NAMED[name])
 
 
 def model(name: str, data: FederatedData, /, *, seed: int = 0, **options: Any) -> nn.Module:

@@ -22,12 +22,11 @@ from gradsift.recipes.experiment import Experiment
 from gradsift.recipes.switching import Switching
 from gradsift.recipes.trajectory import from_folder
 from gradsift.simulation.folder import CONFIG
-from gradsift.simulation.run import Asked
+from gradsift.simulation.run import SIGNALS, Asked
 
 Job = Sequence[Experiment]  # experiments that share one run, and so are made one after another
 Watch = Callable[[dict[str, Any]], bool | None]  # True: end the run after its round
 SHOWN = 10.0  # seconds from one line about a run to the next
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EXIT = {"done": 0, "stopped": 3, "failed": 4}  # of a worker, by the worst that became of its runs
 
 

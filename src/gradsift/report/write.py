@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradsift.errors import GradsiftError, RunError
+from gradsift.errors import GradsiftError, RunError, install
 from gradsift.registry import nearest
 from gradsift.report.methods import Method, group
 from gradsift.report.runs import Run
@@ -45,9 +45,7 @@ def write_report(
     try:
         from gradsift.report import export, plot
     except ImportError as problem:
-        raise GradsiftError(
-            f"a report needs matplotlib ({problem}): pip install '.[report]' in a checkout of gradsift"
-        ) from problem
+        raise GradsiftError(f"a report needs matplotlib ({problem}): {install('report')}") from problem
     for kind in formats:
         if kind not in export.FORMATS:
             raise GradsiftError(f"unknown format {kind!r}{nearest(kind, list(export.FORMATS))}")

@@ -20,7 +20,7 @@ from gradsift.control import Controller
 from gradsift.control import controller as controller_named
 from gradsift.cost import CostModel, NormalizedTime
 from gradsift.data.federated import FederatedData
-from gradsift.errors import GradsiftError, RunError
+from gradsift.errors import GradsiftError, RunError, install
 from gradsift.registry import nearest
 from gradsift.simulation.describe import FREE, describe, differences
 from gradsift.simulation.engine import Engine, Record
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import pandas
 
 T = TypeVar("T")
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # that ask a run to stop
 
 
 @dataclass
@@ -60,9 +61,7 @@ class Result:
         try:
             import pandas as pd
         except ImportError as problem:
-            raise GradsiftError(
-                "a DataFrame needs pandas: pip install '.[frame]' in a checkout of gradsift"
-            ) from problem
+            raise GradsiftError(f"a DataFrame needs pandas: {install('frame')}") from problem
         return pd.DataFrame.from_records(self.records)
 
 
@@ -259,7 +258,7 @@ def _interruptible() -> Iterator[Asked]:
     asked = Asked()
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.getsignal(number) for number in SIGNALS}
     # A job in the background is started to ignore Ctrl-C, and None is a handler that Python cannot put back.
     before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
 
