@@ -12,7 +12,7 @@ from torch import nn
 import gradsift
 from gradsift import Controller, Cosine, CostModel, LinkTime, NormalizedTime, RunError, Settings, sparse
 from gradsift.simulation import engine as engine_module
-from gradsift.simulation import memory
+from gradsift.simulation import memory, shared
 from gradsift.simulation.engine import Engine
 from gradsift.simulation.reference import Step, reference_rounds
 from gradsift.simulation.schedule import Constant, Schedule
@@ -109,12 +109,14 @@ def test_every_way_through_memory_is_the_same(
         assert_same(engine, engine.step(), next(twin))
 
 
-@pytest.mark.parametrize("way", ["one after another", "queued"])
+@pytest.mark.parametrize("way", ["one after another", "queued", "queued, nothing unfolded"])
 @pytest.mark.parametrize("sparsifier", ["fab-top-k", "fedavg"])
 @pytest.mark.parametrize("kind", ["pools", "strides", "uneven"])
 def test_convolutions_are_the_same(kind: str, sparsifier: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers that the one-pass way has its own backward for, as on the CPU and as they are queued on CUDA."""
-    if way == "queued":
+    if way == "queued, nothing unfolded":
+        monkeypatch.setattr(shared, "QUEUED_UNFOLD_LIMIT", 0)
+    if way.startswith("queued"):
         monkeypatch.setattr(sparse, "queued", lambda _: True)
         monkeypatch.setattr(engine_module, "queued", lambda _: True)
     torch.manual_seed(0)

@@ -24,7 +24,9 @@ from torch.nn import functional
 
 from gradsift import sparse
 
-UNFOLD_LIMIT = 32  # inputs times kernel elements up to which unfolded products beat a grouped convolution
+# Inputs times kernel elements up to which unfolded products beat convolutions: of a client after the other, and, where
+# work is queued, of one group a client.
+UNFOLD_LIMIT, QUEUED_UNFOLD_LIMIT = 32, 80
 
 
 class Sink:
@@ -228,7 +230,7 @@ def _own_convolution(x: Tensor, part: nn.Conv2d, sink: Sink) -> Tensor:
         parts = enumerate(_slices(clients, each))
         own_bias = [None] * clients if bias is None else bias
         return torch.cat([_convolution(x[own], weights[i], own_bias[i], part, part.groups) for i, own in parts])
-    if _unfolds(weights[0], part):
+    if _unfolds(x, part):
         # A few inputs and many clients: as groups of a convolution they would be slow.
         windows = _windows(x, part).view(clients, -1, weights[0, 0].numel())
         out = windows @ weights.flatten(2).transpose(1, 2)  # [n, b L, out]
@@ -349,14 +351,15 @@ def _sides(x: Tensor, part: nn.Conv2d) -> tuple[int, int]:
     return tall, wide
 
 
-def _unfolds(weight: Tensor, part: nn.Conv2d) -> bool:
-    return part.groups == 1 and part.dilation == (1, 1) and weight[0].numel() <= UNFOLD_LIMIT
+def _unfolds(x: Tensor, part: nn.Conv2d) -> bool:
+    limit = QUEUED_UNFOLD_LIMIT if sparse.queued(x) else UNFOLD_LIMIT
+    return part.groups == 1 and part.dilation == (1, 1) and part.weight[0].numel() <= limit
 
 
 def _add_conv_weight(rows: Tensor, g: Tensor, x: Tensor, part: nn.Conv2d) -> None:
     """Add each client's gradient of a convolution's weight to ``rows`` [n, out, in / groups, h, w]."""
     clients, each = len(rows), len(g) // len(rows)
-    if _unfolds(rows[0], part):
+    if _unfolds(x, part):
         products = torch.bmm(_pixels(g).transpose(1, 2), _windows(x, part))  # [n b, out, taps]
         rows.add_(products.view(clients, each, *rows.shape[1:]).sum(dim=1))
     elif sparse.queued(g):
