@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -101,9 +102,9 @@ def _here(jobs: Sequence[Job], runs: Path, deadline: float | None, asked: Asked,
     def over() -> bool:
         return asked.yes or _late(deadline)
 
-    with _handling(asked, at_once=True):
+    with _handling(asked, at_once=True), _failures() as failed:
         for job in jobs:
-            outcomes.add("stopped" if over() else _one(job, runs, over, quiet))
+            outcomes.add("stopped" if over() else _one(job, runs, over, failed, quiet))
             if "stopped" in outcomes:
                 break
     return outcomes
@@ -155,7 +156,7 @@ def _worker(
     def over() -> bool:
         return asked.yes or bool(stop.value) or _late(deadline) or os.getppid() != parent
 
-    with _handling(asked, at_once=False):
+    with _handling(asked, at_once=False), _failures() as failed:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         while "stopped" not in outcomes:
             with counter.get_lock():
@@ -163,11 +164,11 @@ def _worker(
                 counter.value += 1
             if number >= len(jobs):
                 break
-            outcomes.add("stopped" if over() else _one(jobs[number], runs, over, quiet))
+            outcomes.add("stopped" if over() else _one(jobs[number], runs, over, failed, quiet))
     sys.exit(max((EXIT[outcome] for outcome in outcomes), default=0))
 
 
-def _one(job: Job, runs: Path, over: Callable[[], bool], quiet: bool) -> str:
+def _one(job: Job, runs: Path, over: Callable[[], bool], failed: Counter[str], quiet: bool) -> str:
     """One run with all its experiments: "done", "stopped" or "failed"; a failure must not end the others."""
     try:
         for experiment in job:
@@ -184,9 +185,23 @@ def _one(job: Job, runs: Path, over: Callable[[], bool], quiet: bool) -> str:
         return "stopped"
     except Exception as problem:  # of the run: its settings, its folder, its numbers, the device's memory
         said = str(problem) if isinstance(problem, GradsiftError | RunError) else repr(problem)
-        print(f"{job[0].name}: {said}", file=sys.stderr, flush=True)
+        failed[said] += 1
+        if failed[said] == 1:
+            print(f"{job[0].name}: {said}", file=sys.stderr, flush=True)
         return "failed"
     return "done"
+
+
+@contextmanager
+def _failures() -> Iterator[Counter[str]]:
+    """What runs failed of, said once each; at the end, how many more failed of it."""
+    failed: Counter[str] = Counter()
+    try:
+        yield failed
+    finally:
+        for said, runs in failed.items():
+            if runs > 1:
+                print(f"{runs - 1} more failed likewise: {said}", file=sys.stderr, flush=True)
 
 
 class Progress(Display):
