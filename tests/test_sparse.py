@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gradsift import GradsiftError
+from gradsift import GradsiftError, sparse
 from gradsift.sparse import (
     Sparse,
     densify,
@@ -99,6 +99,38 @@ def test_top_k_puts_runs_of_equal_elements_in_order(run: int, rows: int | None) 
     got = top_k(dense, 1000)
     assert torch.equal(got.indices, dense.abs().argsort(dim=-1, descending=True, stable=True)[..., :1000])
     assert torch.equal(got.values, dense.gather(-1, got.indices))
+
+
+@dtypes
+@pytest.mark.parametrize("k", [1, 2, 100, 8192])
+@pytest.mark.parametrize("kind", ["normal", "few sizes", "mostly zero", "one far above", "infinite"])
+def test_top_k_of_many_elements_finds_the_blocks_that_it_lies_in(kind: str, k: int, dtype: torch.dtype) -> None:
+    """Also of rows that do not divide into blocks, of views, and where too many blocks are equal to choose among."""
+    source = torch.Generator().manual_seed(k)
+    dense = torch.randn(5, 2**18 + 77, generator=source, dtype=dtype)[1:, 3:]
+    if kind == "few sizes":
+        dense = (dense * 50).round()
+    elif kind == "mostly zero":
+        dense = dense * (torch.rand(dense.shape, generator=source) < 1e-3)
+    elif kind == "one far above":
+        dense[:, -1] = -1e6  # in what is left over from the blocks
+    elif kind == "infinite":
+        dense[0, :200] = torch.inf
+        dense[1, 7] = -torch.inf
+    assert dense.numel() >= sparse._MANY
+    assert dense.shape[1] >= sparse._FEW * k
+    got = top_k(dense, k)
+    assert torch.equal(got.indices, dense.abs().argsort(dim=-1, descending=True, stable=True)[:, :k])
+    assert torch.equal(got.values, dense.gather(-1, got.indices))
+    assert got.dim == dense.shape[1]
+
+
+def test_top_k_of_one_long_row_is_found_in_blocks_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    dense = torch.randn(sparse._MANY, generator=torch.Generator().manual_seed(0))
+    found = top_k(dense, 1000)
+    assert sparse._top_k_by_blocks(dense, 1000) is not None
+    monkeypatch.setattr(sparse, "_MANY", len(dense) + 1)
+    assert torch.equal(found.indices, top_k(dense, 1000).indices)
 
 
 def test_top_k_works_on_any_leading_dimensions() -> None:
