@@ -211,6 +211,12 @@ def test_weighted_sum_keeps_an_index_whose_values_cancel() -> None:
     assert as_dict(weighted_sum(rows, torch.tensor([0.5, 0.5]))) == {2: 0.0}
 
 
+def test_weighted_sum_of_empty_rows_is_empty() -> None:
+    total = weighted_sum(nothing(torch.ones(3, 4, dtype=torch.float16)), torch.full((3,), 1 / 3))
+    assert total.indices.shape == total.values.shape == (0,)
+    assert (total.indices.dtype, total.values.dtype, total.dim) == (torch.int64, torch.float32, 4)
+
+
 def test_weighted_sum_does_not_spread_one_share_over_all() -> None:
     with pytest.raises(GradsiftError, match=r"share must have shape \[3\], got \[1\]"):
         weighted_sum(top_k(torch.ones(3, 4), 2), torch.ones(1))

@@ -237,6 +237,8 @@ def members(indices: Tensor, dim: int) -> Tensor:
 def weighted_sum(rows: Sparse, share: Tensor) -> Sparse:
     """The share-weighted sum of the N rows [N, k], over the union of their indices, ordered by index."""
     total = dense_sum(rows, share)
+    if rows.size == 0:
+        return nothing(total)  # a CUDA device is not asked how many there are
     if isinstance(rows, Whole):
         return everything(total)
     indices = members(rows.indices, rows.dim).nonzero().squeeze(-1)
@@ -255,6 +257,8 @@ def dense_sum(rows: Sparse, share: Tensor) -> Tensor:
     values = rows.values.to(wide)
     share = share.to(values.device, wide, non_blocking=values.is_cuda)  # the other way it would not be there in time
     total, whole = values.new_zeros(rows.dim), isinstance(rows, Whole)
+    if rows.size == 0:
+        return total
     # Products are rounded before they are added, whole or not: B' - B is zero where both are the sum of the same.
     if rows.dim > _LONG_ROW if queued(values) else whole:
         for row, indices, weight in zip(values, rows.indices, share, strict=True):
