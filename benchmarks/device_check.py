@@ -70,7 +70,8 @@ def make(name: str, device: torch.device, model: str, clients: int, batch: int) 
     settings = Settings(batch_size=batch)
     if name == "half of the clients":
         settings = Settings(batch_size=batch, clients_per_round=max(1, clients // 2))
-    sparsifier, controller = "fab-top-k", Pinned(ks.get(name, 1000))
+    sparsifier = "fab-top-k"
+    controller: gradsift.Controller[Any] = Pinned(ks.get(name, 1000))
     if name.startswith("FedAvg"):  # every other round an exchange, or never
         sparsifier, controller = "fedavg", gradsift.controller("fixed", k=dim // 4 if name.endswith("exchanges") else 1)
     elif name == "send-all":
@@ -97,11 +98,11 @@ def innermost(frames: traceback.StackSummary) -> str:
     return "outside gradsift"
 
 
-class Asks(TorchDispatchMode):
+class Asks(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the operations whose result a CUDA device would have to tell the host."""
 
     def __init__(self, note: Callable[[], None]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.note, self.awake = note, True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
