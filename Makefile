@@ -23,11 +23,16 @@ format: $(STAMP)
 deploy-demo: $(STAMP)
 	$(BIN)/python -m scripts.deploy
 
+# What docs/results/speed.md shows, under the names of its parts.
 DEVICE ?= cpu
 bench: $(STAMP)
-	mkdir -p .bench
-	$(BIN)/python -m benchmarks.round --device $(DEVICE) --clients $(if $(filter cuda,$(DEVICE)),156,20) --json .bench/round-$(DEVICE).json
-	$(BIN)/python -m benchmarks.growth --device $(DEVICE) --seconds 5 --out .bench/growth-$(DEVICE).json --plot .bench/growth-$(DEVICE).svg
+	$(BIN)/python -m benchmarks.round --device $(DEVICE) --json .bench/round-$(DEVICE).json
+	$(BIN)/python -m benchmarks.growth --device $(DEVICE) --out .bench/growth-$(DEVICE).json --plot .bench/growth-$(DEVICE).svg
+ifeq ($(DEVICE),cuda)
+	$(BIN)/python -m benchmarks.round --device $(DEVICE) --model paper-cnn --json .bench/round-$(DEVICE)-paper.json
+	$(BIN)/python -m benchmarks.streamed --device $(DEVICE) --json .bench/streamed.json
+	$(BIN)/python -m benchmarks.device_check --device $(DEVICE)
+endif
 	$(BIN)/python -m benchmarks.wire random
 
 bench-peers: $(STAMP)

@@ -4,12 +4,16 @@ import datetime
 import json
 import os
 import platform
+import shlex
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
+
     from gradsift import Controller
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,6 +51,23 @@ def cores_busy(seconds: float) -> float | None:
 def today() -> str:
     """The date in UTC."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def command(module: str) -> str:
+    """How this was started, in a form that works elsewhere too: of a place outside the checkout only the last part."""
+    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
+    return shlex.join(["python", "-m", module, *words])
+
+
+def about(module: str, device: "torch.device") -> dict[str, Any]:
+    """When, where and how: what every result begins with."""
+    import torch
+
+    where = {"machine": machine()}
+    if device.type == "cuda":
+        where = {"machine": torch.cuda.get_device_name(device), "host": machine()}
+    threads = torch.get_num_threads()
+    return {"date": today(), **where, "torch": torch.__version__, "threads": threads, "command": command(module)}
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:

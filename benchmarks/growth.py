@@ -1,6 +1,6 @@
 """How the cost of a round grows with the clients N, the weights D and the elements k.
 
-    python -m benchmarks.growth [--device cuda] [--seconds 10] [--out .bench/growth.json] [--plot .bench/growth.svg]
+    python -m benchmarks.growth [--device cuda] [--seconds 60] [--out .bench/growth.json] [--plot .bench/growth.svg]
 
 Three sweeps, each of one size with the two others fixed, of whole adaptive rounds through ``gradsift.simulate``. The
 model is a perceptron with two hidden layers, whose width gives D; data are random and made on the spot. A point is the
@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 import gradsift
-from benchmarks.common import KEPT, adaptive, machine, today, write_json
+from benchmarks.common import KEPT, about, adaptive, write_json
 from benchmarks.growth_report import AXES, LEAST, extrapolated, fit, plot, table
 from gradsift.simulation.memory import must_stream
 
@@ -141,7 +141,7 @@ def sweep(axis: str, sizes: list[Size], device: torch.device, seconds: float) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--seconds", type=float, default=10, help="for one point, about")
+    parser.add_argument("--seconds", type=float, default=60, help="for one point, at most about")
     parser.add_argument("--base", type=int, nargs=3, metavar=("N", "D", "K"), help="what is fixed in the other sweeps")
     for axis, sizes in SWEEPS.items():
         parser.add_argument(f"--{axis}", type=int, nargs="+", default=sizes, help=f"the sweep of {AXES[axis]}")
@@ -153,12 +153,9 @@ def main() -> None:
     began = time.perf_counter()
     wide = base if given.base else base._replace(dim=PAPER_DIM)
     sweeps = points(base, wide, {axis: getattr(given, axis) for axis in SWEEPS})
-    where = torch.cuda.get_device_name(device) if device.type == "cuda" else machine()
     record = {
-        "date": today(),
-        "machine": where,
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
+        **about("benchmarks.growth", device),
+        "repeats": ROUNDS,
         "batch": BATCH,
         "sweeps": {axis: sweep(axis, sizes, device, given.seconds) for axis, sizes in sweeps.items()},
     }
@@ -167,7 +164,7 @@ def main() -> None:
         plot(record, given.plot)
     except ImportError as problem:  # a bare machine with a GPU
         print(f"no figure: {problem}; elsewhere, python -m benchmarks.growth_report {given.out} {given.plot}")
-    print(f"{where}; torch {torch.__version__}; {time.perf_counter() - began:.0f} s in all")
+    print(f"{record['machine']}; torch {torch.__version__}; {time.perf_counter() - began:.0f} s in all")
     print(table(record))
     print(f"written to {given.out}, drawn in {given.plot}")
 

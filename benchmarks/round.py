@@ -1,17 +1,16 @@
 """One adaptive round of the simulator against one plain forward and backward pass over the same samples.
 
-    python benchmarks/round.py                     20 clients on the CPU: also against the plain loop over the clients
-    python benchmarks/round.py --device cuda --clients 156
+    python -m benchmarks.round                     20 clients on the CPU: also against the plain loop over the clients
+    python -m benchmarks.round --device cuda       156 clients on one GPU
+    python -m benchmarks.round --device cuda --model paper-cnn
 
 Everything is measured in one process, interleaved, on the same model; the table gives medians and ratios. The
 controller below proposes a given k with a probe at k/2 and learns like any other, so every part of an adaptive round
-is there: gradients, residuals, top-k, fair merge, probe, settle, three losses, metrics.
+is there: gradients, residuals, top-k, fair merge, probe, settle, three losses, metrics. On a GPU a few rounds of each
+kind are profiled after that, and for how long the device was busy is kept with the times.
 """
 
 import argparse
-import datetime
-import json
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -23,6 +22,8 @@ import torch
 from torch import nn
 
 import gradsift
+from benchmarks import kernels
+from benchmarks.common import about, write_json
 from gradsift.control import Controller, Observation, Proposal
 from gradsift.models.paper_cnn import paper_cnn
 from gradsift.simulation.engine import Engine
@@ -30,6 +31,15 @@ from gradsift.simulation.schedule import Constant
 from gradsift.simulation.settings import Settings
 
 QUEUED = 10
+WARM_UP = 3
+CLIENTS = {"cpu": 20, "cuda": 156}
+PASS, LOOP, FEDAVG, SEND_ALL = (
+    "plain batched pass",
+    "plain loop over clients",
+    "gradients only (FedAvg)",
+    "send-all round",
+)
+Work = Callable[[], Any]
 
 
 class Pinned(Controller[dict[str, float]]):
@@ -79,7 +89,27 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-def timed(work: Callable[[], Any], cuda: bool, times: int) -> float:
+def passes(model: nn.Module, xs: torch.Tensor, ys: torch.Tensor) -> dict[str, Work]:
+    """What a round is held against, on samples [n, b, ...]."""
+    loss = nn.functional.cross_entropy
+    all_x, all_y = xs.flatten(0, 1).contiguous(), ys.flatten().contiguous()
+
+    def batched() -> None:
+        model.zero_grad(set_to_none=True)
+        loss(model(all_x), all_y).backward()  # type: ignore[no-untyped-call]
+
+    def loop() -> None:
+        total = None
+        for x, y in zip(xs, ys, strict=True):
+            model.zero_grad(set_to_none=True)
+            loss(model(x), y).backward()  # type: ignore[no-untyped-call]
+            gradient = torch.cat([p.grad.reshape(-1) for p in model.parameters() if p.grad is not None])
+            total = gradient if total is None else total + gradient
+
+    return {PASS: batched, LOOP: loop}
+
+
+def timed(work: Work, cuda: bool, times: int) -> float:
     """Seconds each; on CUDA several are queued before waiting, as in a run, the plain pass and our round alike."""
     if cuda:
         torch.cuda.synchronize()
@@ -91,101 +121,105 @@ def timed(work: Callable[[], Any], cuda: bool, times: int) -> float:
     return (time.perf_counter() - begin) / times
 
 
+def measure(works: dict[str, Work], cuda: bool, repeats: int) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Seconds of each, in turn; on CUDA also the most memory that each takes, in MiB, beside what is there before."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    at_once = {name: QUEUED if cuda and name != LOOP else 1 for name in works}  # the loop is long
+    for name, work in works.items():
+        for _ in range(WARM_UP):
+            timed(work, cuda, at_once[name])
+    for _ in range(repeats):
+        for name, work in works.items():
+            times[name].append(timed(work, cuda, at_once[name]))
+    peaks: dict[str, float] = {}
+    for name, work in works.items() if cuda else ():
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        timed(work, cuda, at_once[name])
+        peaks[name] = (torch.cuda.max_memory_allocated() - before) / 2**20
+    return times, peaks
+
+
+def show(record: dict[str, Any]) -> None:
+    """The table, for a terminal."""
+    times, peaks, profile = record["times"], record["peaks"], record["profile"]
+    print(
+        f"{record['machine']}; torch {record['torch']}; {record['model']}, D = {record['dim']},"
+        f" {record['clients']} clients x {record['batch']} samples"
+    )
+    print(f"{'':28} {'median ms':>10} {'min':>9} {'x batched':>10} {'x loop':>8} {'busy ms':>8} {'peak MiB':>9}")
+    median = {name: statistics.median(values) for name, values in times.items()}
+    for name, middle in median.items():
+        busy = profile[name]["busy_ms"] if name in profile else float("nan")
+        print(
+            f"{name:28} {1e3 * middle:10.2f} {1e3 * min(times[name]):9.2f} {middle / median[PASS]:10.2f}"
+            f" {middle / median[LOOP]:8.2f} {busy:8.2f} {peaks.get(name, float('nan')):9.0f}"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--clients", type=int, default=20)
+    parser.add_argument("--clients", type=int, help=f"by default {CLIENTS['cpu']}, on a GPU {CLIENTS['cuda']}")
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=9, help="repeats")
     parser.add_argument("--model", choices=tuple(MODELS), default="plain-cnn")
-    parser.add_argument("--k", type=int, nargs="*", default=None)
-    parser.add_argument("--profile", type=Path, help="write a table of CUDA/CPU operators of one round here")
+    parser.add_argument("--k", type=int, nargs="+", help="by default 1,000, 10,000, D/2 and D")
+    parser.add_argument("--profile", type=Path, help="write tables of the operators of each kind of round here")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    device, cuda = torch.device(given.device), given.device.startswith("cuda")
+    device = torch.device(given.device)
+    cuda, clients = device.type == "cuda", given.clients or CLIENTS[device.type]
     make, shape = MODELS[given.model]
-    model = make()
-    loss = nn.functional.cross_entropy
-    data = random_data(given.clients, shape=shape)
+    model, data = make(), random_data(clients, shape=shape)
     dim = sum(p.numel() for p in model.parameters())
-    ks = given.k or [1000, 10_000, dim // 2, dim]
-
-    baseline = make().to(device)
-    xs = data.x.view(given.clients, -1, *shape)[:, : given.batch].to(device)
-    ys = data.y.view(given.clients, -1)[:, : given.batch].to(device)
-    all_x, all_y = xs.flatten(0, 1).contiguous(), ys.flatten().contiguous()
-
-    def batched() -> None:
-        baseline.zero_grad(set_to_none=True)
-        loss(baseline(all_x), all_y).backward()
-
-    def loop() -> None:
-        total = None
-        for x, y in zip(xs, ys, strict=True):
-            baseline.zero_grad(set_to_none=True)
-            loss(baseline(x), y).backward()
-            gradient = torch.cat([p.grad.reshape(-1) for p in baseline.parameters() if p.grad is not None])
-            total = gradient if total is None else total + gradient
-
-    works: dict[str, Callable[[], Any]] = {"plain batched pass": batched, "plain loop over clients": loop}
-    cost, lr = gradsift.NormalizedTime(comm_time=10), Constant(0.01)
 
     def engine(sparsifier: str, controller: Controller[Any]) -> Engine:
-        settings = Settings(batch_size=given.batch)
-        made = gradsift.sparsifier(sparsifier)
-        return Engine(model, loss, data, made, controller, cost, lr, settings, device=device, dtype=torch.float32)
-
-    engines = {k: engine("fab-top-k", Pinned(k)) for k in ks}
-    works |= {f"round, k = {k}": made.begin for k, made in engines.items()}
-    # FedAvg inside a period: each client takes its gradient at weights of its own, and nothing is sent.
-    works["gradients only (FedAvg)"] = engine("fedavg", gradsift.controller("fixed", k=1)).begin
-    works["send-all round"] = engine("send-all", gradsift.controller("fixed", k=1)).begin
-    times: dict[str, list[float]] = {name: [] for name in works}
-    at_once = {name: QUEUED if cuda and work is not loop else 1 for name, work in works.items()}  # the loop is long
-    for name, work in works.items():
-        for _ in range(3):
-            timed(work, cuda, at_once[name])
-    for _ in range(given.rounds):
-        for name, work in works.items():
-            times[name].append(timed(work, cuda, at_once[name]))
-    median = {name: statistics.median(values) for name, values in times.items()}
-    peaks = {}
-    if cuda:
-        for name, work in works.items():
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
-            timed(work, cuda, at_once[name])
-            peaks[name] = (torch.cuda.max_memory_allocated() - before) / 2**20
-    where = (
-        torch.cuda.get_device_name()
-        if cuda
-        else f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"
-    )
-    print(
-        f"{where}; torch {torch.__version__}; {given.model}, D = {dim}, {given.clients} clients x {given.batch} samples"
-    )
-    print(f"{'':28} {'median ms':>10} {'min':>9} {'x batched':>10} {'x loop':>8} {'peak MiB':>9}")
-    for name in works:
-        ratio, per_loop = (median[name] / median[base] for base in ("plain batched pass", "plain loop over clients"))
-        print(
-            f"{name:28} {1e3 * median[name]:10.2f} {1e3 * min(times[name]):9.2f} {ratio:10.2f} {per_loop:8.2f}"
-            f" {peaks.get(name, float('nan')):9.0f}"
+        return Engine(
+            *(model, nn.functional.cross_entropy, data, gradsift.sparsifier(sparsifier), controller),
+            *(gradsift.NormalizedTime(comm_time=10), Constant(0.01), Settings(batch_size=given.batch)),
+            device=device,
+            dtype=torch.float32,
         )
+
+    ks = given.k or [1000, 10_000, dim // 2, dim]
+    engines = {f"round, k = {k}": engine("fab-top-k", Pinned(k)) for k in ks}
+    # FedAvg inside a period: each client takes its gradient at weights of its own, and nothing is sent.
+    engines[FEDAVG] = engine("fedavg", gradsift.controller("fixed", k=1))
+    engines[SEND_ALL] = engine("send-all", gradsift.controller("fixed", k=1))
+    xs = data.x.view(clients, -1, *shape)[:, : given.batch].to(device)
+    ys = data.y.view(clients, -1)[:, : given.batch].to(device)
+    works = passes(make().to(device), xs, ys) | {name: made.begin for name, made in engines.items()}
+    times, peaks = measure(works, cuda, given.rounds)
+
+    profiles: dict[str, torch.profiler.profile] = {}
+    if cuda or given.profile:
+        kernels.profiled(works[PASS], int, cuda)  # the profiler's own start
+        profiles[PASS] = kernels.profiled(works[PASS], int, cuda)
+        profiles |= {name: kernels.profiled(made.begin, made.finish, cuda) for name, made in engines.items()}
+    record = {
+        **about("benchmarks.round", device),
+        "repeats": given.rounds,
+        "queued": QUEUED if cuda else 1,
+        "model": given.model,
+        "dim": dim,
+        "clients": clients,
+        "batch": given.batch,
+        "times": times,
+        "peaks": peaks,
+        "profile": {name: kernels.summary(profile) for name, profile in profiles.items()} if cuda else {},
+    }
+    show(record)
     if given.json:
-        about = {"where": where, "torch": torch.__version__, "date": datetime.date.today().isoformat()}
-        about |= {"model": given.model, "dim": dim, "clients": given.clients, "batch": given.batch}
-        given.json.write_text(json.dumps({**about, "times": times, "peaks": peaks}, indent=1))
+        write_json(given.json, record)
     if given.profile:
-        activities = [torch.profiler.ProfilerActivity.CPU] + ([torch.profiler.ProfilerActivity.CUDA] if cuda else [])
-        text = []
-        for k, made in engines.items():
-            with torch.profiler.profile(activities=activities) as profile:
-                for _ in range(3):
-                    made.begin()
-                made.finish()
-            key = "self_cuda_time_total" if cuda else "self_cpu_time_total"
-            text.append(f"k = {k}\n{profile.key_averages().table(sort_by=key, row_limit=25, max_name_column_width=70)}")
-        given.profile.write_text("\n".join(text))
+        key = "self_cuda_time_total" if cuda else "self_cpu_time_total"
+        given.profile.parent.mkdir(parents=True, exist_ok=True)
+        given.profile.write_text("\n".join(f"{name}\n{_table(profile, key)}" for name, profile in profiles.items()))
+
+
+def _table(profile: torch.profiler.profile, key: str) -> str:
+    return str(profile.key_averages().table(sort_by=key, row_limit=25, max_name_column_width=70))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gradsift import GradsiftError
+from gradsift import GradsiftError, sparse
 from gradsift.sparse import (
     Sparse,
     densify,
@@ -101,6 +101,38 @@ def test_top_k_puts_runs_of_equal_elements_in_order(run: int, rows: int | None) 
     assert torch.equal(got.values, dense.gather(-1, got.indices))
 
 
+@dtypes
+@pytest.mark.parametrize("k", [1, 2, 100, 8192])
+@pytest.mark.parametrize("kind", ["normal", "few sizes", "mostly zero", "one far above", "infinite"])
+def test_top_k_of_many_elements_finds_the_blocks_that_it_lies_in(kind: str, k: int, dtype: torch.dtype) -> None:
+    """Also of rows that do not divide into blocks, of views, and where too many blocks are equal to choose among."""
+    source = torch.Generator().manual_seed(k)
+    dense = torch.randn(5, 2**18 + 77, generator=source, dtype=dtype)[1:, 3:]
+    if kind == "few sizes":
+        dense = (dense * 50).round()
+    elif kind == "mostly zero":
+        dense = dense * (torch.rand(dense.shape, generator=source) < 1e-3)
+    elif kind == "one far above":
+        dense[:, -1] = -1e6  # in what is left over from the blocks
+    elif kind == "infinite":
+        dense[0, :200] = torch.inf
+        dense[1, 7] = -torch.inf
+    assert dense.numel() >= sparse._MANY
+    assert dense.shape[1] >= sparse._FEW * k
+    got = top_k(dense, k)
+    assert torch.equal(got.indices, dense.abs().argsort(dim=-1, descending=True, stable=True)[:, :k])
+    assert torch.equal(got.values, dense.gather(-1, got.indices))
+    assert got.dim == dense.shape[1]
+
+
+def test_top_k_of_one_long_row_is_found_in_blocks_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    dense = torch.randn(sparse._MANY, generator=torch.Generator().manual_seed(0))
+    found = top_k(dense, 1000)
+    assert sparse._top_k_by_blocks(dense, 1000) is not None
+    monkeypatch.setattr(sparse, "_MANY", len(dense) + 1)
+    assert torch.equal(found.indices, top_k(dense, 1000).indices)
+
+
 def test_top_k_works_on_any_leading_dimensions() -> None:
     dense = torch.tensor([[[3.0, 1, 1, 1], [0, 0, 0, 0]], [[1, -2, 2, 0], [4, 3, 2, 1]]])
     assert top_k(dense, 2).indices.tolist() == [[[0, 1], [0, 1]], [[1, 2], [0, 1]]]
@@ -177,6 +209,12 @@ def test_weighted_sum_in_single_precision_rounds_as_numpy_does(case: Instance, s
 def test_weighted_sum_keeps_an_index_whose_values_cancel() -> None:
     rows = Sparse(torch.tensor([[2], [2]]), torch.tensor([[1.0], [-1.0]]), 4)
     assert as_dict(weighted_sum(rows, torch.tensor([0.5, 0.5]))) == {2: 0.0}
+
+
+def test_weighted_sum_of_empty_rows_is_empty() -> None:
+    total = weighted_sum(nothing(torch.ones(3, 4, dtype=torch.float16)), torch.full((3,), 1 / 3))
+    assert total.indices.shape == total.values.shape == (0,)
+    assert (total.indices.dtype, total.values.dtype, total.dim) == (torch.int64, torch.float32, 4)
 
 
 def test_weighted_sum_does_not_spread_one_share_over_all() -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import KEPT, cores_busy, machine, markdown, today, write_json
+from benchmarks.common import KEPT, command, cores_busy, machine, markdown, today, write_json
 from benchmarks.peers.contest import BASE, ENTRIES, Contestant
 from benchmarks.peers.environments import UnavailableError
 from benchmarks.peers.workload import BATCH, DIM, flat, start
@@ -112,6 +112,19 @@ def table(record: dict[str, Any]) -> str:
     return markdown(["", "s a round", "x plain loop", "middle half", "range", "versions"], rows)
 
 
+def ahead(record: dict[str, Any]) -> list[str]:
+    """Against how many of the others' turns in the same repeat each of our adaptive rounds was quicker."""
+    seconds = {name: entry["seconds"] for name, entry in record["contestants"].items()}
+    others = {name: each for name, each in seconds.items() if "adaptive" not in name}
+    lines = []
+    for name, mine in seconds.items():
+        if "adaptive" in name:
+            wins = {other: sum(a < b for a, b in zip(mine, each, strict=True)) for other, each in others.items()}
+            counts = ", ".join(f"{other} {count}" for other, count in wins.items())
+            lines.append(f"Repeats of {len(mine)} in which {name}, is ahead of: {counts}.")
+    return lines
+
+
 def others_work(record: dict[str, Any]) -> list[str]:
     """Who did not end where it must, so that its time says nothing."""
     return [name for name, entry in record["contestants"].items() if entry["apart"] and entry["apart"] > SAME]
@@ -127,6 +140,7 @@ def summary(record: dict[str, Any]) -> str:
         "",
         table(record),
         "",
+        *(f"{line}\n" for line in ahead(record)),
     ]
     if busy:
         lines.append(f"Cores busy while all wait: {statistics.median(busy):.2f} (median), {max(busy):.2f} at most.")
@@ -164,6 +178,8 @@ def main() -> int:
     record = {
         "date": today(),
         "machine": machine(),
+        "command": command("benchmarks.peers.run"),
+        "repeats": len(busy),
         "workload": {"clients": given.clients, "samples": BATCH, "dim": DIM, "threads": given.threads},
         "rounds a turn": given.rounds,
         "cores busy while all wait": busy,

@@ -7,6 +7,7 @@ which part needs it.
 """
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from gradsift.errors import GradsiftError
 _SCATTER_ELEMENTS = 2**27  # of the dense rows made at a time on CUDA: half a gigabyte
 _LONG_ROW = 2**24  # elements of a row above which adding its few to a sum is quicker than making it dense, on CUDA
 _EXCHANGES = 6  # of equal neighbours, before a whole sort
+_MANY, _FEW = 2**20, 32  # on the CPU: elements in all, and elements for each that is chosen, that are worth blocks
 
 
 def queued(values: Tensor) -> bool:
@@ -82,6 +84,10 @@ def top_k(dense: Tensor, k: int) -> Sparse:
         raise GradsiftError(f"k must be in [1, {dim}], got {k!r}")
     if k == dim:
         return everything(dense)
+    if not queued(dense) and dense.numel() >= _MANY and dim >= _FEW * k:
+        found = _top_k_by_blocks(dense, k)
+        if found is not None:
+            return found
     magnitude = dense.abs()
     if queued(dense) and _takes_lowest_first(dense.device):
         indices = magnitude.topk(k, dim=-1, sorted=False).indices
@@ -100,6 +106,29 @@ def top_k(dense: Tensor, k: int) -> Sparse:
     elif _put_ties_in_order(top, indices):
         return Ranked(indices, dense.gather(-1, indices), dim)
     return rank(Sparse(indices, dense.gather(-1, indices), dim))
+
+
+def _top_k_by_blocks(dense: Tensor, k: int) -> Sparse | None:
+    """``top_k`` of the few blocks that it can lie in; None: the last of them and another have equal maxima.
+
+    Of the k + 1 blocks with the largest maxima each has an element as large as the last maximum, so the k + 1 largest
+    elements are all there. What is read whole is only read: torch.topk would make 16 bytes of every element first, and
+    the absolute values before it another 4, all of it in memory fresh from the system.
+    """
+    dim = dense.shape[-1]
+    each = math.isqrt(dim // k)  # elements of a block: then there are about as many blocks as elements in k of them
+    blocks = dim // each
+    body = dense[..., : each * blocks].view(*dense.shape[:-1], each, blocks)  # a block is a column
+    peaks = torch.maximum(body.amax(-2), body.amin(-2).neg_())
+    top, chosen = peaks.topk(k + 2, dim=-1)
+    if bool((top[..., k] == top[..., k + 1]).any()):
+        return None
+    chosen = chosen[..., : k + 1].sort(dim=-1).values.unsqueeze(-2)
+    chosen = chosen.expand(*chosen.shape[:-2], each, k + 1)
+    rest = torch.arange(each * blocks, dim).expand(*dense.shape[:-1], -1)
+    where = torch.cat([(chosen + blocks * torch.arange(each)[:, None]).flatten(-2), rest], dim=-1)  # rising
+    found = top_k(torch.cat([body.gather(-1, chosen).flatten(-2), dense[..., each * blocks :]], dim=-1), k)
+    return Ranked(where.gather(-1, found.indices), found.values, dim)
 
 
 def _put_ties_in_order(top: Tensor, indices: Tensor) -> bool:
@@ -208,6 +237,8 @@ def members(indices: Tensor, dim: int) -> Tensor:
 def weighted_sum(rows: Sparse, share: Tensor) -> Sparse:
     """The share-weighted sum of the N rows [N, k], over the union of their indices, ordered by index."""
     total = dense_sum(rows, share)
+    if rows.size == 0:
+        return nothing(total)  # a CUDA device is not asked how many there are
     if isinstance(rows, Whole):
         return everything(total)
     indices = members(rows.indices, rows.dim).nonzero().squeeze(-1)
@@ -226,6 +257,8 @@ def dense_sum(rows: Sparse, share: Tensor) -> Tensor:
     values = rows.values.to(wide)
     share = share.to(values.device, wide, non_blocking=values.is_cuda)  # the other way it would not be there in time
     total, whole = values.new_zeros(rows.dim), isinstance(rows, Whole)
+    if rows.size == 0:
+        return total
     # Products are rounded before they are added, whole or not: B' - B is zero where both are the sum of the same.
     if rows.dim > _LONG_ROW if queued(values) else whole:
         for row, indices, weight in zip(values, rows.indices, share, strict=True):
