@@ -210,6 +210,8 @@ def weighted_sum(rows: Sparse, share: Tensor) -> Sparse:
     total = dense_sum(rows, share)
     if isinstance(rows, Whole):
         return everything(total)
+    if rows.size == 0:  # a CUDA device need not be asked
+        return nothing(total)
     indices = members(rows.indices, rows.dim).nonzero().squeeze(-1)
     return Sparse(indices, total[indices], rows.dim)
 
@@ -226,6 +228,8 @@ def dense_sum(rows: Sparse, share: Tensor) -> Tensor:
     values = rows.values.to(wide)
     share = share.to(values.device, wide, non_blocking=values.is_cuda)  # the other way it would not be there in time
     total, whole = values.new_zeros(rows.dim), isinstance(rows, Whole)
+    if rows.size == 0:
+        return total
     # Products are rounded before they are added, whole or not: B' - B is zero where both are the sum of the same.
     if rows.dim > _LONG_ROW if queued(values) else whole:
         for row, indices, weight in zip(values, rows.indices, share, strict=True):

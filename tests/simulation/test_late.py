@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradsift
 from gradsift import FederatedData, GradsiftError, RunError, sparse
@@ -180,6 +181,47 @@ def test_the_first_round_of_a_late_observation_has_nothing_to_wait_for(monkeypat
     with going("streamed"):
         seen = moments(made("fab-top-k", "extended-sign", delay=1), 3, monkeypatch)
     assert seen == ["gradients 1", "gradients 2", "read", "read", "gradients 3"]
+
+
+ASKS = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::bincount", "aten::equal"}
+
+
+class Asking(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Takes down what would make the host wait for a CUDA device."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.asked: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        name = func._schema.name
+        places = args[1] if name in ("aten::index", "aten::index_put", "aten::index_put_") else []
+        if name in ASKS or any(place is not None and place.dtype == torch.bool for place in places):
+            self.asked.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("sparsifier", "control"),
+    [
+        *itertools.product(["fab-top-k", "fub-top-k"], ["fixed", "extended-sign"]),
+        *itertools.product(["fedavg", "send-all", "periodic-k"], ["fixed"]),
+    ],
+)
+@pytest.mark.parametrize("clients_per_round", [None, 4], ids=["all", "some"])
+def test_a_round_is_queued_without_a_question(
+    sparsifier: str, control: str, clients_per_round: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four of them: a whole period of FedAvg."""
+    monkeypatch.setattr(sparse, "_takes_lowest_first", lambda _: True)  # as a CUDA device does
+    with going("queued"):
+        engine = made(sparsifier, control, clients_per_round=clients_per_round)
+        for _ in range(4):
+            with Asking() as watching:
+                engine.begin()
+            assert watching.asked == []
+            engine.finish()
 
 
 # Rounds that fail.
