@@ -37,6 +37,7 @@ from gradsift.wire import encoded_size
 
 # Activations and gradients of the clients computed together: on a CPU no more than its caches like.
 CHUNK_BYTES = {"cpu": 2**26, "cuda": 2**34}
+VMAP_KEEPS = 2  # times the activations of a plain pass
 Record = dict[str, Any]  # one round, as it is written down
 
 
@@ -113,7 +114,7 @@ class Engine:
         self._start = data.start
         everyone, share = np.arange(data.num_clients), torch.from_numpy(data.share)
         self._everyone = Clients(everyone, None, share, share.to(device, dtype))
-        self._streams = self._must_stream(dtype, self._chunk * each)
+        self._streams = memory.must_stream(self._memory_needs(kept), device)
         # What must be known before the gradients: who takes part, or how many elements leave while they pass by.
         self._needs_k_first = self._streams or type(sparsifier).period is not Sparsifier.period
         self.state = self._initial(dtype)
@@ -138,11 +139,23 @@ class Engine:
         rows = torch.from_numpy(np.stack([start + np.arange(batch_size) for start in self.data.start[:2]]))
         return self.data.x[rows], self.data.y[rows]
 
-    def _must_stream(self, dtype: torch.dtype, activations: int) -> bool:
-        """By what the first round needs: k is largest there, or not known to grow."""
-        first = self.controller.propose(self.controller.init(dim=self.flat.dim, seed=self.settings.seed), 1)
-        k = 0 if self.sparsifier.dense else min(self.flat.dim, round_k(first.k, self.settings.seed, 1))
-        return memory.must_stream(self.data.num_clients, self.flat.dim, k, dtype, self.device, activations)
+    def _memory_needs(self, kept: int) -> memory.Needs:
+        """Of a model that keeps so many bytes of a minibatch for its gradient."""
+        flat, settings, dense = self.flat, self.settings, self.sparsifier.dense
+        first = self.controller.propose(self.controller.init(dim=flat.dim, seed=settings.seed), 1)
+        present = settings.clients_per_round or self.data.num_clients
+        activations = kept if flat.is_shared else VMAP_KEEPS * kept
+        return memory.Needs(
+            self.data.num_clients,
+            flat.dim,
+            k=0 if dense else min(flat.dim, round_k(first.k, settings.seed, 1)),
+            dtype=flat.dtype,
+            most=0 if dense else math.ceil(min(flat.dim, self.controller.largest_k(flat.dim))),
+            present=present,
+            activations=min(self._chunk, present) * (activations + flat.dim * flat.dtype.itemsize),
+            losses=present * settings.probe_samples * kept // settings.batch_size if self.controller.learns else 0,
+            buffers=sum(value.nbytes for value in flat.buffers().values()),
+        )
 
     def _initial(self, dtype: torch.dtype) -> State:
         clients = self.data.num_clients
@@ -192,6 +205,7 @@ class Engine:
             residual = state.residual if clients.index is None else state.residual[clients.index]
             point = self.sparsifier.point(state.weights, residual, lr)
             gradients, local = self._add_gradients(residual, point, clients.present, rows, number)
+            del point  # as large as the residuals, maybe
             if proposal is None:
                 proposal = self._propose(number)
             if not queued(residual):
@@ -525,7 +539,10 @@ def _stepped(weights: Tensor, merged: Sparse, lr: float) -> Tensor:
 
 def _contributed(upload: Sparse, merged: Sparse) -> Tensor:
     """[n] how many of the kept elements each client sent."""
-    return members(merged.indices, upload.dim)[upload.indices].sum(dim=-1)
+    kept = members(merged.indices, upload.dim)
+    if isinstance(upload, Whole):  # all of them
+        return kept.sum().expand(len(upload.values))
+    return kept[upload.indices].sum(dim=-1)
 
 
 def _encoded(message: Sparse) -> NDArray[np.int64]:
