@@ -26,7 +26,7 @@ from torch import nn
 import gradsift
 from benchmarks.common import KEPT, about, adaptive, write_json
 from benchmarks.growth_report import AXES, LEAST, extrapolated, fit, plot, table
-from gradsift.simulation.memory import must_stream
+from gradsift.simulation.memory import Needs, must_stream
 
 FEATURES, CLASSES, BATCH = 64, 10, 8
 ROUNDS, WARM_UP = 9, 2
@@ -120,7 +120,7 @@ def sweep(axis: str, sizes: list[Size], device: torch.device, seconds: float) ->
     for size in sizes:
         reason, expected = None, extrapolated(axis, measured, getattr(size, axis))
         try:
-            streamed = must_stream(size.clients, size.dim, size.k, torch.float32, device)
+            streamed = must_stream(Needs(size.clients, size.dim, size.k, torch.float32), device)
             if (WARM_UP + LEAST) * expected > seconds:
                 reason = f"about {expected:.1f} s a round, too long for {seconds:g} s a point"
             else:

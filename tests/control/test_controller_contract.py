@@ -53,6 +53,7 @@ def test_stays_in_range(name: str, late: int) -> None:
     row, (controller, state) = TABLE[name], start(name)
     proposals, _ = drive(controller, state, TRAINING.observe, ROUNDS, late)
     assert [p.number for p in proposals] == list(range(1, ROUNDS + 1))
+    assert controller.largest_k(TRAINING.dim) == row.high
     for p in proposals:
         assert row.low <= p.k <= row.high
         assert (p.probe_k is not None) == controller.probes

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import gradsift
-from gradsift import Controller, Cosine, CostModel, LinkTime, NormalizedTime, RunError, Settings, sparse
+from gradsift import Controller, Cosine, CostModel, LinkTime, NormalizedTime, Settings, sparse
 from gradsift.simulation import engine as engine_module
 from gradsift.simulation import memory, shared
 from gradsift.simulation.engine import Engine
@@ -147,24 +147,6 @@ def test_convolutions_are_the_same(kind: str, sparsifier: str, way: str, monkeyp
     twin = reference_rounds(*parts, sparsifier, controller, cost, lr, how)
     for _ in range(8):
         assert_same(engine, engine.step(), next(twin))
-
-
-@pytest.mark.parametrize(("sparsifier", "control"), [*itertools.product(["fab-top-k"], QUICK), ("fedavg", "fixed")])
-@pytest.mark.parametrize("settings", [{}, {"delay": 1}, {"clients_per_round": 4}, {"charge_probe": True}], ids=str)
-def test_rounds_that_are_finished_late_are_the_same(sparsifier: str, settings: dict[str, Any], control: str) -> None:
-    """A round's losses are read while the next one's gradients run: nothing but the moment differs."""
-    controller = gradsift.controller(control, **CONTROLLERS[control])
-    one, _ = both(sparsifier, controller, **settings)
-    other, _ = both(sparsifier, controller, **settings)
-    want = [one.step() for _ in range(ROUNDS)]
-    got = [other.begin() for _ in range(ROUNDS)]
-    assert got[0] is None
-    assert [*got[1:], other.finish()] == want
-    assert torch.equal(one.state.weights, other.state.weights)
-    assert torch.equal(one.state.residual, other.state.residual)
-    assert one.state.control == other.state.control
-    with pytest.raises(RunError, match="no round was begun"):
-        other.finish()
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,10 @@ class Controller(ABC, Generic[S]):
         del state
         return None
 
+    def largest_k(self, dim: int) -> float:
+        """The largest k that any round may propose: a driver makes room for it."""
+        return float(dim)
+
     @abstractmethod
     def start(self, dim: int, seed: int) -> S:
         """``init`` after the checks."""
@@ -153,10 +157,14 @@ class Search:
         """K, as it is now."""
         return state["low"], state["high"]
 
+    def largest_k(self, dim: int) -> float:
+        """k_max."""
+        return float(dim) if self.k_max is None else float(self.k_max)
+
     def interval(self, dim: int) -> Interval:
         """The search interval and the first k for vectors of ``dim`` elements."""
         low = max(2.0, 0.002 * dim) if self.k_min is None else float(self.k_min)
-        high = float(dim) if self.k_max is None else float(self.k_max)
+        high = self.largest_k(dim)
         for name, given in (("k_min", self.k_min), ("k_max", self.k_max)):
             if given is not None and given > dim:
                 raise GradsiftError(f"{name} must be at most D = {dim}, got {given!r}")

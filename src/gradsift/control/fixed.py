@@ -33,6 +33,11 @@ class Fixed(Controller[FixedState]):
             raise GradsiftError(f"k must be in [1, {dim}], got {self.k!r}")
         return FixedState(k=float(self.k))
 
+    def largest_k(self, dim: int) -> float:
+        """k."""
+        del dim
+        return float(self.k)
+
     def suggest(self, state: FixedState, number: int) -> Proposal:
         """k."""
         return Proposal(number, state["k"])

@@ -40,6 +40,11 @@ class Replay(Controller[ReplayState]):
                 raise GradsiftError(f"k must be in [1, {dim}], got {k!r} for round {number}")
         return ReplayState()
 
+    def largest_k(self, dim: int) -> float:
+        """The largest of the sequence."""
+        del dim
+        return float(max(self.sequence))
+
     def suggest(self, state: ReplayState, number: int) -> Proposal:
         """The recorded k."""
         del state

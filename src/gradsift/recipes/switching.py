@@ -43,6 +43,11 @@ class Switching(Controller[NoState]):
                 raise GradsiftError(f"k must be in [1, {dim}], got {k!r}")
         return NoState()
 
+    def largest_k(self, dim: int) -> float:
+        """The larger of the two."""
+        del dim
+        return float(max(self.first, self.then))
+
     def suggest(self, state: NoState, number: int) -> Proposal:
         """One of the two."""
         del state

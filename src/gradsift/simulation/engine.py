@@ -6,7 +6,6 @@ and read back while the next one's gradients run.
 Shapes: N clients, n of them in a round, D weights, b samples a minibatch; residual [N, D].
 """
 
-import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -38,6 +37,7 @@ from gradsift.wire import encoded_size
 
 # Activations and gradients of the clients computed together: on a CPU no more than its caches like.
 CHUNK_BYTES = {"cpu": 2**26, "cuda": 2**34}
+VMAP_KEEPS = 2  # times the activations of a plain pass
 Record = dict[str, Any]  # one round, as it is written down
 
 
@@ -114,7 +114,7 @@ class Engine:
         self._start = data.start
         everyone, share = np.arange(data.num_clients), torch.from_numpy(data.share)
         self._everyone = Clients(everyone, None, share, share.to(device, dtype))
-        self._streams = self._must_stream(dtype, self._chunk * each)
+        self._streams = memory.must_stream(self._memory_needs(kept), device)
         # What must be known before the gradients: who takes part, or how many elements leave while they pass by.
         self._needs_k_first = self._streams or type(sparsifier).period is not Sparsifier.period
         self.state = self._initial(dtype)
@@ -139,11 +139,23 @@ class Engine:
         rows = torch.from_numpy(np.stack([start + np.arange(batch_size) for start in self.data.start[:2]]))
         return self.data.x[rows], self.data.y[rows]
 
-    def _must_stream(self, dtype: torch.dtype, activations: int) -> bool:
-        """By what the first round needs: k is largest there, or not known to grow."""
-        first = self.controller.propose(self.controller.init(dim=self.flat.dim, seed=self.settings.seed), 1)
-        k = 0 if self.sparsifier.dense else min(self.flat.dim, round_k(first.k, self.settings.seed, 1))
-        return memory.must_stream(self.data.num_clients, self.flat.dim, k, dtype, self.device, activations)
+    def _memory_needs(self, kept: int) -> memory.Needs:
+        """Of a model that keeps so many bytes of a minibatch for its gradient."""
+        flat, settings, dense = self.flat, self.settings, self.sparsifier.dense
+        first = self.controller.propose(self.controller.init(dim=flat.dim, seed=settings.seed), 1)
+        present = settings.clients_per_round or self.data.num_clients
+        activations = kept if flat.is_shared else VMAP_KEEPS * kept
+        return memory.Needs(
+            self.data.num_clients,
+            flat.dim,
+            k=0 if dense else min(flat.dim, round_k(first.k, settings.seed, 1)),
+            dtype=flat.dtype,
+            most=0 if dense else math.ceil(min(flat.dim, self.controller.largest_k(flat.dim))),
+            present=present,
+            activations=min(self._chunk, present) * (activations + flat.dim * flat.dtype.itemsize),
+            losses=present * settings.probe_samples * kept // settings.batch_size if self.controller.learns else 0,
+            buffers=sum(value.nbytes for value in flat.buffers().values()),
+        )
 
     def _initial(self, dtype: torch.dtype) -> State:
         clients = self.data.num_clients
@@ -167,17 +179,18 @@ class Engine:
         """One round of Fig. 3 up to where the controller waits for the losses, which ``finish`` reads.
 
         A round that was begun and not finished is finished here, while this one's gradients run (step 4 of Fig. 3
-        allows it), and its record is returned.
+        allows it), and its record is returned. Only where k must be known before the gradients, and the round before
+        holds what the controller learns from, is that one finished first.
         """
         state, settings = self.state, self.settings
-        number, before = state.number + 1, self._begun
-        self._done = None
-        done = proposal = None
-        first = number
+        number = first = state.number + 1
+        self._done, self.working_on = None, number
+        proposal = None
         if self._needs_k_first:
-            done, proposal = self._finish(before), self._propose(number)
+            if self._begun is not None and self._begun.answered is not None:
+                self._catch_up(number)
+            proposal = self._propose(number)
             first -= (number - 1) % self.sparsifier.period(self.flat.dim, round_k(proposal.k, settings.seed, number))
-        self.working_on = number
         lr = float(self.lr(first))
         check.real(f"lr of round {first}", lr, low=0.0)
         clients = self._clients(participants(self.data.num_clients, settings.clients_per_round, settings.seed, first))
@@ -192,9 +205,9 @@ class Engine:
             residual = state.residual if clients.index is None else state.residual[clients.index]
             point = self.sparsifier.point(state.weights, residual, lr)
             gradients, local = self._add_gradients(residual, point, clients.present, rows, number)
+            del point  # as large as the residuals, maybe
             if proposal is None:
-                done, proposal = self._finish(before), self._propose(number)
-                self.working_on = number
+                proposal = self._propose(number)
             if not queued(residual):
                 self._check_finite(gradients, clients.present, number)
             rnd = self._round(proposal, number)
@@ -274,18 +287,21 @@ class Engine:
             local_buffers=local_buffers,
             pending=now if settings.delay else None,
         )
-        return done
+        return self._done
 
     def finish(self) -> Record:
         """Read back the round that was begun, and tell the controller; returns its record."""
-        done = self._finish(self._begun)
-        if done is None:
+        if self._begun is None:
             raise RunError("no round was begun: there is none to finish")
-        return done
+        return self._finish(self._begun)
 
-    def _finish(self, begun: Begun | None) -> Record | None:
-        if begun is None:
-            return None
+    def _catch_up(self, number: int) -> None:
+        """Finish the round before ``number``, if that is still to do."""
+        if self._begun is not None:
+            self._finish(self._begun)
+        self.working_on = number
+
+    def _finish(self, begun: Begun) -> Record:
         record, clients, values = begun.record, begun.clients, begun.readings.read()
         self.working_on = number = record["round"]
         self._check_finite(values, clients.present, number)
@@ -306,10 +322,17 @@ class Engine:
         return record
 
     def salvage(self) -> Record | None:
-        """After an error in a round: the record of the round before it, if that was not returned; else None."""
+        """After an error in a round: the record of the round before it, if that was not returned; else None.
+
+        Raises what was wrong with the round before, if its numbers were not finite: the error may come of that.
+        """
         if self._done is None and self._begun is not None and self._begun.record["round"] < self.working_on:
-            with contextlib.suppress(Exception):
+            try:
                 self._finish(self._begun)
+            except RunError:
+                raise
+            except Exception:  # the first error is the one to tell
+                return None
         return self._done
 
     def evaluate(self) -> tuple[float, float | None]:
@@ -332,7 +355,6 @@ class Engine:
         return self.flat.trained(self.state.weights, self.state.buffers)
 
     def _propose(self, number: int) -> Proposal:
-        self.working_on = number
         return self.controller.propose(self.state.control, number)
 
     def _round(self, proposal: Proposal, number: int) -> Round:
@@ -359,7 +381,10 @@ class Engine:
     def _add_gradients(
         self, residual: Tensor, point: Tensor, present: Ints, rows: Tensor, number: int
     ) -> tuple[Named, Named]:
-        """Each client's losses and the size of its largest element after; its moving buffers."""
+        """Each client's losses and the size of its largest element after; its moving buffers.
+
+        The round before is finished when they are queued, and so before anything of this one is looked at.
+        """
         losses, moved = [], []
         with torch.random.fork_rng(devices=[residual.device] if residual.is_cuda else []), torch.enable_grad():
             for part in chunks(len(present), self._chunk):
@@ -371,7 +396,9 @@ class Engine:
                 losses.append(values)
                 moved.append(after)
         gradients = {"losses": torch.cat(losses), "largest": torch.maximum(residual.amax(1), -residual.amin(1))}
-        return gradients, {name: torch.cat([part[name] for part in moved]) for name in self.flat.moving}
+        local = {name: torch.cat([part[name] for part in moved]) for name in self.flat.moving}
+        self._catch_up(number)
+        return gradients, local
 
     def _streamed(self, clients: Clients, rows: Tensor, lr: float, rnd: Round) -> tuple[Sparse, Named, Named]:
         """Gradients and uploads of residuals in the host's memory, a chunk of clients at a time on the device."""
@@ -512,7 +539,10 @@ def _stepped(weights: Tensor, merged: Sparse, lr: float) -> Tensor:
 
 def _contributed(upload: Sparse, merged: Sparse) -> Tensor:
     """[n] how many of the kept elements each client sent."""
-    return members(merged.indices, upload.dim)[upload.indices].sum(dim=-1)
+    kept = members(merged.indices, upload.dim)
+    if isinstance(upload, Whole):  # all of them
+        return kept.sum().expand(len(upload.values))
+    return kept[upload.indices].sum(dim=-1)
 
 
 def _encoded(message: Sparse) -> NDArray[np.int64]:

@@ -201,6 +201,11 @@ class FlatModel:
         """Go the general way again."""
         self._shared = None
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether all gradients are taken in one pass, also with weights of their own."""
+        return self._shared is not None and self._shared.own
+
     def parts(self) -> Iterator[nn.Module]:
         """Every module that gradients are taken through."""
         yield from self.module.modules()

@@ -1,5 +1,7 @@
 """Where the residuals live: on the device, or in the host's memory and on the device a chunk of clients at a time."""
 
+import logging
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -9,34 +11,86 @@ from gradsift.errors import GradsiftError
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _CACHE = "/sys/fs/cgroup/memory.stat"
 _USES = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
-_COPIES = 4  # of an upload, while it is sorted, ranked and merged
+_UPLOAD_COPIES = 5  # while they are sorted, ranked and merged
+_VECTOR_COPIES = 5  # of all D elements, with their indices, while the server chooses among them
+_BUFFER_COPIES = 4  # before a round and after it, as a chunk takes and leaves them, and joined
 _USABLE = 0.9  # of what is free: the rest is for what we do not count
+_LOG = logging.getLogger("gradsift")
 
 
-def must_stream(num_clients: int, dim: int, k: int, dtype: torch.dtype, device: torch.device, other: int = 0) -> bool:
+@dataclass(frozen=True)
+class Needs:
+    """What the memory of a round depends on."""
+
+    clients: int  # N
+    dim: int  # D
+    k: int  # of the first round; 0: an upload is the residual itself
+    dtype: torch.dtype
+    most: int = 0  # the largest k that any round may have, if that is not the first
+    present: int | None = None  # n, the clients of a round; None: all
+    activations: int = 0  # bytes of these, about, and of gradients, for the clients that are computed together
+    losses: int = 0  # bytes of activations for the samples that losses are taken on
+    buffers: int = 0  # bytes of one client's moving buffers
+
+    @property
+    def residuals(self) -> int:
+        """Bytes of [N, D]."""
+        return self.clients * self.dim * self.dtype.itemsize
+
+    def beside(self, k: int) -> int:
+        """Bytes that a round at ``k`` takes at most, beside the residuals.
+
+        One more buffer [n, D], or two where only some of the clients take part, whose residuals are copied; activations
+        and gradients or, when those are gone, uploads, the vectors [D] made of them, and losses; moving buffers.
+        """
+        rows = 1 if self._present == self.clients else 2
+        copies = rows * self._present * self.dim * self.dtype.itemsize
+        after = self.uploads(k) + _VECTOR_COPIES * self.dim * _pair(self.dtype) + self.losses
+        return copies + max(self.activations, after) + _BUFFER_COPIES * self.clients * self.buffers
+
+    def uploads(self, k: int) -> int:
+        """Bytes of uploads [n, k] while a round is merged."""
+        return upload_bytes(self._present, k, self.dtype)
+
+    @property
+    def _present(self) -> int:
+        return self.clients if self.present is None else self.present
+
+
+def must_stream(needs: Needs, device: torch.device) -> bool:
     """Whether residuals [N, D] must live in the host's memory; refuses them if they do not fit there either.
 
-    A round at ``k`` needs them and one more buffer of their size, its uploads with what is made of them on the way, and
-    ``other`` bytes for activations and gradients.
+    If not, every round of the run fits on the device, whichever k it may come to, as far as activations are known: they
+    are estimated from one minibatch. If they must, k may grow beyond what fits: they are refused by what the first
+    round needs, and what a chunk of clients takes on the device is not looked at.
     """
-    residuals = num_clients * dim * dtype.itemsize
-    uploads = upload_bytes(num_clients, k, dtype)
-    if 2 * residuals + uploads + other <= _USABLE * free_bytes(device):
+    most = max(needs.k, needs.most)
+    needed, free = needs.residuals + needs.beside(most), free_bytes(device)
+    if needed <= _USABLE * free:
         return False
-    if residuals + uploads + other <= _USABLE * free_bytes(torch.device("cpu")):
+    if needs.residuals + needs.uploads(needs.k) + needs.activations <= _USABLE * free_bytes(torch.device("cpu")):
+        _LOG.warning(
+            "residuals pass a chunk of clients at a time, which is slower: with k up to %d a round takes %s, %s has %s",
+            *(most, _size(needed), device, _size(free)),
+        )
         return True
     kinds = dict.fromkeys((str(device), "cpu"))  # once each
-    free = ", ".join(f"{kind} has {_size(free_bytes(torch.device(kind)))}" for kind in kinds)
+    has = ", ".join(f"{kind} has {_size(free_bytes(torch.device(kind)))}" for kind in kinds)
     raise GradsiftError(
-        f"the residuals do not fit: {num_clients} clients x {dim} weights x {dtype.itemsize} bytes ="
-        f" {_size(residuals)}, with {_size(uploads)} for uploads of k = {k} and {_size(other)} for activations and"
-        f" gradients; free memory: {free}"
+        f"the residuals do not fit: {needs.clients} clients x {needs.dim} weights x {needs.dtype.itemsize} bytes ="
+        f" {_size(needs.residuals)}, with {_size(needs.uploads(needs.k))} for uploads of k = {needs.k} and"
+        f" {_size(needs.activations)} for activations and gradients; free memory: {has}"
     )
 
 
-def upload_bytes(num_clients: int, k: int, dtype: torch.dtype) -> int:
-    """What uploads [N, k] take while a round is merged."""
-    return _COPIES * num_clients * k * (torch.int64.itemsize + dtype.itemsize)
+def upload_bytes(present: int, k: int, dtype: torch.dtype) -> int:
+    """What uploads [n, k] take while a round is merged."""
+    return _UPLOAD_COPIES * present * k * _pair(dtype)
+
+
+def _pair(dtype: torch.dtype) -> int:
+    """Bytes of an element with its index."""
+    return torch.int64.itemsize + dtype.itemsize
 
 
 def free_bytes(device: torch.device) -> int:

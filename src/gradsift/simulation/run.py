@@ -194,10 +194,10 @@ def _rounds(
         if on_round is not None and on_round(record) is True:
             interrupted.yes = True
 
-    before: Record | None = None
     stopped = stop.finished(records[-1]) if records else None
     with _interruptible() as interrupted:
         while stopped is None:
+            before: Record | None = None
             try:
                 before = _working(engine, engine.begin)
             except BaseException:
