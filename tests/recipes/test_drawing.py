@@ -11,7 +11,7 @@ from gradsift.recipes import drawing
 from gradsift.recipes.figures import fig7
 from gradsift.recipes.store import Store
 from gradsift.recipes.work import as_jobs, work
-from gradsift.report import style
+from gradsift.report import export, style
 from tests.recipes.tiny import TINY
 
 
@@ -19,7 +19,7 @@ from tests.recipes.tiny import TINY
 def caught(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
     """Figures by the names of their files."""
     found: dict[str, Figure] = {}
-    monkeypatch.setattr(drawing.export, "save", lambda figure, path: found.update({path.stem: figure}))
+    monkeypatch.setattr(export, "save", lambda figure, path: found.update({path.stem: figure}))
     return found
 
 
