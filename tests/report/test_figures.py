@@ -89,6 +89,35 @@ def test_a_logarithmic_axis_says_so(tmp_path: Path) -> None:
         assert ("log scale" in found.get_ylabel()) == (scale == "log")
 
 
+def test_the_axis_is_of_the_losses_after_the_first_tenth_if_the_first_are_far_above_them(tmp_path: Path) -> None:
+    def drawn(start: float = 9.0, *, last: float = 1.0, short: bool = False, target: float | None = None) -> Drawn:
+        folder, made = tmp_path / str(len(list(tmp_path.iterdir()))), []
+        for name, rounds in [("fab-top-k", 100), ("fub-top-k", 10)][: 2 if short else 1]:
+            lines = records(rounds, every=1)
+            for line in lines:
+                line["global_loss"] = 3 - 0.02 * line["round"] if rounds == 100 else 6.0
+            lines[-1]["global_loss"] = lines[-1]["global_loss"] if rounds == 10 else last
+            about = config(sparsifier=name, start={"global_loss": start, "accuracy": 0.1})
+            made.append(load_run(write(folder / name, about, lines)))
+        with drawing():
+            found = figures.course(group(made)[0], "loss", "rounds", target)
+        assert found is not None
+        return found
+
+    cut = drawn()
+    low, high = axes(cut).get_ylim()
+    assert 0.8 < low < 1
+    assert 2.8 < high < 3  # after ten rounds it is 2.8
+    said = "Above the axis: the first losses, up to 9."
+    assert cut.figure.legends[0].get_title().get_text() == said
+    assert said in cut.caption
+    assert 6 < axes(drawn(15.0, short=True)).get_ylim()[1] < 7, "a short run's tenth is its own"
+    assert 4 < axes(drawn(target=4.0)).get_ylim()[1] < 5, "the target is in sight"
+    for whole, top in ((drawn(4.0), 4.0), (drawn(last=9.0), 9.0), (drawn(target=8.9), 9.0)):
+        assert axes(whole).get_ylim()[1] > top
+        assert "Above" not in whole.caption
+
+
 def test_k_and_its_interval(methods: list[Method]) -> None:
     with drawing():
         every, interval = figures.all_k(methods), figures.search_interval(0, methods)

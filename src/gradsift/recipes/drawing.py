@@ -32,7 +32,7 @@ def draw(figure: str, experiments: Sequence[Experiment], store: Store, folder: P
         elif figure in ("fig7", "fig8"):
             drawn = _clocked(found)
         else:
-            drawn = _compared(figure, clocks.under(found, clocks.OTHER[figure]) if figure in clocks.OTHER else found)
+            drawn = _compared(figure, found)
         folder.mkdir(parents=True, exist_ok=True)
         paths = []
         for one in drawn:
@@ -44,9 +44,10 @@ def draw(figure: str, experiments: Sequence[Experiment], store: Store, folder: P
 
 
 def _compared(figure: str, found: Sequence[Family]) -> list[Drawn | None]:
-    """Loss and accuracy against cost, and what the figure shows beside them."""
+    """Loss and accuracy against cost, energy and money as far as all of them go; and what the figure shows beside."""
     methods = as_methods(found)
-    drawn = [figures.course(methods, what, "cost", None) for what in ("loss", "accuracy")]
+    clocked = as_methods(clocks.under(found, clocks.OTHER[figure])) if figure in clocks.OTHER else methods
+    drawn = [figures.course(clocked, what, "cost", None) for what in ("loss", "accuracy")]
     if figure == "fig4":
         drawn += [figures.contributions(methods), _distribution(found)]
     else:

@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from gradsift.recipes.drawing import FORMAT
 from gradsift.recipes.figures import CONTROLLERS
-from gradsift.recipes.regret_tables import reached
+from gradsift.recipes.regret_tables import intervals, reached
 from gradsift.recipes.sweep import Measured
 from gradsift.regret.assumption2 import Shape
 from gradsift.regret.interval import ratio
@@ -28,7 +28,10 @@ def draw(measured: Measured, shapes: Mapping[str, Sequence[Shape]], name: str, f
     paths = []
     with drawing():
         for clock in measured.plan.clocks:
-            for what, plot in (("cost", _costs(measured, clock.label)), ("unit", _units(shapes[clock.label]))):
+            for what, plot in (
+                ("cost", _costs(measured, clock.label)),
+                ("unit", _units(measured, shapes[clock.label])),
+            ):
                 if plot is None:
                     continue
                 path = folder / f"{name}-{what}-{clock.label.replace(' ', '')}.{FORMAT}"
@@ -63,7 +66,8 @@ def _costs(measured: Measured, label: str) -> Plot | None:
             mean = ratio(list(own.values()), [best.costs[seed] for seed in own]).mean
             plot.axes.axhline(mean, **line)
             highest = max(highest, mean)
-            plot.entry(Line2D([], [], **line), f"{CONTROLLERS.get(name, name)}, loss {text.number(target)}")
+            some = "" if len(own) == measured.plan.seeds else f", {len(own)} seed{'s' if len(own) > 1 else ''}"
+            plot.entry(Line2D([], [], **line), f"{CONTROLLERS.get(name, name)}, loss {text.number(target)}{some}")
     _log_k(plot)
     if highest > WIDE:
         plot.log_y()
@@ -72,18 +76,20 @@ def _costs(measured: Measured, label: str) -> Plot | None:
     return plot
 
 
-def _units(shapes: Sequence[Shape]) -> Plot | None:
-    """t(k, l) against k."""
-    there = [(number, shape) for number, shape in enumerate(shapes) if len(shape.ks) > 1]
-    if not there:
+def _units(measured: Measured, shapes: Sequence[Shape]) -> Plot | None:
+    """t(k, l) against k, for each interval of losses that it is averaged over."""
+    if all(len(shape.ks) < 2 for shape in shapes):
         return None
     plot = Plot.new("Fixed k", "Cost per unit loss")
-    for number, shape in there:
-        means = np.array(shape.means)
-        made = Band(np.array(shape.ks, dtype=np.float64), means, means, means, (), 1)
-        plot.band(made, look(number), f"around l = {text.number(shape.loss)}", number)
+    for number, ((high, low), shape) in enumerate(zip(intervals(measured), shapes, strict=True)):
+        if len(shape.ks) > 1:
+            x, means = np.array(shape.ks, dtype=np.float64), np.array(shape.means)
+            made = Band(x, means, np.array(shape.lowest), np.array(shape.highest), (), measured.plan.seeds)
+            plot.band(made, look(number), f"l from {text.number(high)} to {text.number(low)}", number)
     _log_k(plot)
     plot.log_y()
+    if measured.plan.seeds > 1:
+        plot.legend_title = BANDS
     return plot
 
 

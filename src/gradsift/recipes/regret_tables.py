@@ -85,19 +85,13 @@ def _against_best(measured: Measured) -> Iterator[tuple[Clock, str, Best]]:
 
 
 def assumption2(measured: Measured) -> tuple[Table, list[str], dict[str, list[Shape]]]:
-    """t(k, l) under each clock: where it is not convex, and whether one k is best at every loss.
-
-    It is the mean over the losses from the start to the first target, from there to the next, and so on: wide enough
-    that evaluations a few rounds apart say something about it.
-    """
-    start = measured.start()
-    bounds = [start, *sorted((target for target in measured.targets() if target < start), reverse=True)]
+    """t(k, l) under each clock, by intervals of losses: where it is not convex, and whether one k is best in all."""
     names = ["Clock", "Losses", "Minimiser of t(k, l)", "As good", "Not convex at", "Steepest slope"]
     lines, said, shapes = [], [], {}
     for clock in measured.plan.clocks:
         curves = measured.curves[clock.label]
         made = []
-        for high, low in pairwise(bounds):
+        for high, low in intervals(measured):
             middle, half = (high + low) / 2, (high - low) / 2
             seeds = range(measured.plan.seeds)
             t = [[unit_cost(curves[k, seed], [middle], half)[0] for seed in seeds] for k in measured.ks]
@@ -107,6 +101,15 @@ def assumption2(measured: Measured) -> tuple[Table, list[str], dict[str, list[Sh
         shapes[clock.label] = made
         said.append(f"{clock.label}: {_said(made, measured.plan.seeds)}")
     return (names, lines), said, shapes
+
+
+def intervals(measured: Measured) -> list[tuple[float, float]]:
+    """The losses that t(k, l) is averaged over: from the start to the first target, from there to the next, and so on.
+
+    They are wide enough that evaluations a few rounds apart say something about it.
+    """
+    start = measured.start()
+    return list(pairwise([start, *sorted((target for target in measured.targets() if target < start), reverse=True)]))
 
 
 def _shape(one: Shape) -> list[str]:

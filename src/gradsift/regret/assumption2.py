@@ -20,6 +20,8 @@ class Shape(NamedTuple):
     steepest: float  # the largest slope between neighbours
     minimiser: int | None  # None: no k passed that loss
     as_good: tuple[int, ...]  # the k that the seeds cannot tell from it, at 95 %, paired; itself alone with one seed
+    lowest: tuple[float, ...]  # t(k, l) of the seed where it is least
+    highest: tuple[float, ...]
 
 
 def shape(loss: float, ks: Sequence[int], t: Floats) -> Shape:
@@ -28,7 +30,7 @@ def shape(loss: float, ks: Sequence[int], t: Floats) -> Shape:
     whole = np.isfinite(t).all(axis=1)
     kept, t = np.asarray(ks)[whole], t[whole]
     if len(kept) == 0:
-        return Shape(loss, (), (), (), (), 0.0, None, ())
+        return Shape(loss, (), (), (), (), 0.0, None, (), (), ())
     slopes = np.diff(t, axis=0) / np.diff(kept)[:, None]  # [K - 1, S]
     turns = np.diff(slopes, axis=0)  # [K - 2, S]: not negative where convex
     inner = kept[1:-1]
@@ -47,6 +49,8 @@ def shape(loss: float, ks: Sequence[int], t: Floats) -> Shape:
         float(np.abs(slopes.mean(axis=1)).max(initial=0.0)),
         int(kept[least]),
         tuple(kept[same].tolist()),
+        tuple(t.min(axis=1).tolist()),
+        tuple(t.max(axis=1).tolist()),
     )
 
 

@@ -11,12 +11,13 @@ from gradsift.report.axes import cost_axis
 from gradsift.report.curves import Band, Curve, band, evaluations, over_rounds, per_round
 from gradsift.report.methods import Method
 from gradsift.report.plot import Plot, spans
-from gradsift.report.runs import Run
+from gradsift.report.runs import Floats, Run
 from gradsift.report.style import look
 
 BANDS = "Line: mean over seeds. Band: lowest to highest seed."
 INTERVALS = "Line: mean over seeds. Shaded: from the lowest to the highest bound.\nThin lines: the bounds of each seed."
 TAILS = "\nThin line: a longer seed by itself."
+EARLY = 0.1  # of a run: what its loss is before may be above the axis
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +49,15 @@ def course(methods: Sequence[Method], what: str, against: str, target: float | N
     if target is not None:
         shown = text.number(target) if what == "loss" else text.percent(target)
         plot.level(scale * target, f"target {shown}")
+    cut = ""
     if what == "loss" and spans([float(v) for _, b in bands for v in b.low]):
         plot.log_y()
+    elif what == "loss":
+        cut = _cut(plot, [b for _, b in bands], target)
     plot.axes.set_xlim(left=0)
     subject = "Loss over all training data" if what == "loss" else "Accuracy on the test data"
     title = f"{'Loss' if what == 'loss' else 'Accuracy'} against {against}"
-    caption = f"{subject}, against {_against(against)}. {_how(bands)}"
+    caption = f"{subject}, against {_against(against)}. {_how(bands)} {cut}".rstrip()
     return Drawn(f"{what}-{against}", title, caption, _ends(title, methods, bands, axis, name), plot.done())
 
 
@@ -183,6 +187,27 @@ def _draw(plot: Plot, methods: Sequence[Method], bands: Sequence[tuple[int, Band
         plot.band(b, look(i), methods[i].label, i, jumpy=jumpy)
     if any(b.seeds > 1 for _, b in bands):
         plot.legend_title = BANDS + (TAILS if any(b.tails for _, b in bands) else "")
+
+
+def _cut(plot: Plot, bands: Sequence[Band], target: float | None) -> str:
+    """Give the axis to what comes after the first tenth of each run, if it had less than half of it; and say so."""
+    levels = [] if target is None else [np.array([target])]
+    tails = [tail.y for b in bands for tail in b.tails]
+    later = np.concatenate([*levels, *tails, *(_after(b, EARLY * b.x[-1]) for b in bands if len(b.x))])
+    low = float(min(later.min(), *(b.low.min(initial=np.inf) for b in bands)))
+    high, highest = float(later.max()), float(max(later.max(), *(b.high.max(initial=-np.inf) for b in bands)))
+    if not 0 < 2 * (high - low) < highest - low:
+        return ""
+    edge = 0.05 * (high - low)
+    plot.axes.set_ylim(low - edge, high + edge)
+    said = f"Above the axis: the first losses, up to {text.number(highest)}."
+    plot.legend_title = f"{plot.legend_title}\n{said}".lstrip()
+    return said
+
+
+def _after(b: Band, x: float) -> Floats:
+    """The highest values from x on."""
+    return np.append(np.interp(x, b.x, b.high), b.high[b.x >= x])
 
 
 def _how(bands: Sequence[tuple[int, Band]]) -> str:
