@@ -152,7 +152,10 @@ def test_a_limit_of_time_keeps_what_is_done(capsys: pytest.CaptureFixture[str]) 
         (("--comm-times", "1,nan", "--model", "mlp"), "--comm-times must be a finite number, got nan"),
         (("--comm-times=-1,1", "--model", "mlp"), "--comm-times must be at least 0, got -1.0"),
         (("--cost", "energy", "--comm-times", "10"), "--comm-times has no meaning with --cost energy"),
-        (("--set", "cost.comm_time=3", "--model", "mlp"), "--set cost.comm_time has no meaning here: name them in --comm"),
+        (
+            ("--set", "cost.comm_time=3", "--model", "mlp"),
+            "--set cost.comm_time has no meaning here: name them in --comm",
+        ),
         (("--set", "cost.comp=3", "--model", "mlp"), "did you mean 'comp_time'"),
         (("--scale", "paper"), "--scale paper has no meaning without --like"),
         (("--k-max", "99999"), "k_max must be at most D = 6090, got 99999"),
@@ -196,6 +199,24 @@ def test_words_for_what_is_not_there() -> None:
     assert float(lines["EXP3"]) > 0
     runs = trajectory.load(RESULTS / "regret-digits.npz").values()
     assert {int(run.evaluated[2] - run.evaluated[1]) for run in runs} == {3}, "all look at rounds 1, 4, 8 and so on"
+
+
+def test_a_step_size_that_lowers_no_loss_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--rounds", "8", "--seeds", "2", "--points", "3", "--comm-times", "1", "--controllers", "sign"]
+    assert regret(*SMALL, *few, "--lr", "1000") == 1
+    said = capsys.readouterr()
+    assert "fewer than half of the fixed k lower the loss in every seed: try another --lr" in said.err
+    assert "above the first loss" not in said.out
+
+
+def test_a_k_that_ended_before_a_loss_leaves_assumption_2_open(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--rounds", "30", "--eval-every", "5", "--seeds", "2", "--points", "5", "--comm-times", "100"]
+    assert regret(*SMALL, *few, "--clients", "5", "--controllers", "sign") == 0
+    said = (
+        "comm_time 100: it cannot be told whether the best k moves with the loss: 10, 47, 101 ended before the lowest"
+    )
+    assert said in capsys.readouterr().out
+    assert f"- {said}\n" in (RESULTS / "regret-digits.md").read_text()
 
 
 def test_targets_do_not_move_when_the_sweep_is_refined() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gradsift import check
 from gradsift.cli import options
 from gradsift.cli.options import BY_NAME, Parser, UsageError, gather, whole
-from gradsift.errors import install
+from gradsift.errors import RunError, install
 
 if TYPE_CHECKING:
     from gradsift.recipes.store import Store
@@ -198,6 +198,11 @@ def _report(measured: "Measured", name: str, store: "Store") -> None:
     if not measured.ks:
         print("no k of the sweep is finished in every seed yet")
         return
+    if not measured.targets():
+        raise RunError(
+            "fewer than half of the fixed k lower the loss in every seed: try another --lr or more --rounds, or name"
+            " --targets"
+        )
     shape_table, said, shapes = tables.assumption2(measured)
     parts = [
         ("Cost over that of the best fixed k", tables.ratios(measured)),

@@ -125,14 +125,17 @@ class Measured:
         return cls(plan, whole, sweep, searches)
 
     def targets(self) -> tuple[float, ...]:
-        """The named targets, or some on the way to the lowest loss that half of the fixed k reach in every seed."""
+        """The named targets, or some on the way to the lowest loss that half of the fixed k reach in every seed.
+
+        There are none if that is not below the first loss.
+        """
         if self.plan.targets or not self.ks:
             return self.plan.targets
         seeds = range(self.plan.seeds)
         first = [k for k in self.plan.first_grid() if k in self.ks] or self.ks  # refining must not move them
         lowest = sorted(max(float(self.sweep[k, seed].loss.min()) for seed in seeds) for k in first)
         start, end = self.start(), lowest[(len(lowest) - 1) // 2]
-        return tuple(start + part * (end - start) for part in PARTS)
+        return tuple(start + part * (end - start) for part in PARTS) if end < start else ()
 
     def start(self) -> float:
         """The loss before the first round, which is the same for every k: the mean over seeds."""
