@@ -5,6 +5,10 @@ class GradsiftError(ValueError):
     """Bad input, refused before anything changed; the message names the value."""
 
 
+class TakenError(GradsiftError):
+    """A run folder that another process has, or that was there before."""
+
+
 class RunError(RuntimeError):
     """A run that could not go on; the message says where it stood and what is kept."""
 

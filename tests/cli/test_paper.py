@@ -117,6 +117,18 @@ def test_what_is_not_finished_is_marked(capsys: pytest.CaptureFixture[str]) -> N
     assert "0 of 6 experiments are finished (nothing was run)" in said
 
 
+@pytest.mark.parametrize("figure", ["fig7", "energy"])
+def test_a_seed_that_is_not_finished_is_marked_where_rounds_are_counted(
+    figure: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert paper(figure, "--rounds", "4", "--seeds", "2") == 0
+    assert paper(figure, "--rounds", "6") == 0
+    assert "(not finished)" not in capsys.readouterr().out
+    assert paper(figure, "--rounds", "6", "--seeds", "2", "--report") == 0
+    table = (RESULTS / f"{figure}.md").read_text().splitlines()[2:]
+    assert all("(not finished)" in line for line in table)
+
+
 def test_a_namesake_of_another_experiment_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert paper("fig4", "--only", "fedavg") == 0
     config = RUNS / "digits-fedavg-k14-seed0" / "config.json"
@@ -141,6 +153,9 @@ def test_a_limit_of_time_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         (("fig4", "--only", "nothing"), "--only nothing: no run has that in its name"),
         (("fig4", "--scale", "papr"), "did you mean 'paper'"),
         (("fig4", "--report", "--results", "nope"), "none of these runs is in runs/paper-smoke or nope"),
+        (("fig7", "--cost-budget", "5"), "--cost-budget has no meaning for fig7: rounds end these runs, --rounds"),
+        (("fig1", "fig8", "energy", "money", "--cost-budget", "5"), "--cost-budget has no meaning for fig1, fig8, "),
+        (("fig4", "--rounds", "5"), "--rounds has no meaning for fig4: a budget ends these runs, --cost-budget"),
         (("fig4", "--device", "tpu"), "device 'tpu' cannot be used"),
         (("fig4", "--device", "tpu", "--jobs", "2"), "device 'tpu' cannot be used"),
         (("fig4", "--scale", "paper"), "GRADSIFT_DATA is 'gone', which is none"),

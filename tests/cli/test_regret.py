@@ -25,11 +25,11 @@ def cells(page: str, title: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines() if line.startswith("|")]
 
 
-def slow_cost(run: dict[str, Any], comm_time: float, target: float) -> float:
+def slow_cost(run: dict[str, Any], comm_time: float, target: float, comp_time: float = 1) -> float:
     """From the records alone: add up the rounds' costs, keep the lowest loss, interpolate the crossing."""
     spent, before, lowest = 0.0, (0.0, run["start"]), run["start"]
     for one in run["rounds"]:
-        spent += 1 + comm_time * (one["up_elements"] + one["down_elements"]) / 4810
+        spent += comp_time + comm_time * (one["up_elements"] + one["down_elements"]) / 4810
         if one["global_loss"] is None:
             continue
         lowest = min(lowest, one["global_loss"])
@@ -99,6 +99,17 @@ def test_named_targets_end_the_runs_and_another_cost_has_its_own_clock(capsys: p
         assert run.rounds == 40 or run.loss[-1] <= 2.1 < run.loss[:-1].min()
 
 
+def test_an_option_of_the_clock_is_of_the_sweeps_clock_too() -> None:
+    few = ["--seeds", "1", "--points", "3", "--refine", "0", "--rounds", "16", "--comm-times", "1"]
+    assert regret(*SMALL, *few, "--set", "cost.comp_time=5", "--controllers", "sign") == 0
+    page = (RESULTS / "regret-digits.md").read_text()
+    for line in cells(page, "Cost over that of the best fixed k")[2:]:
+        best = read(f"digits-fab-top-k-k{int(line[2].split(', ')[0].replace(',', ''))}-seed0")
+        rounds = [5 + (one["up_elements"] + one["down_elements"]) / 4810 for one in best["rounds"]]
+        assert min(rounds) < float(line[3]) < sum(rounds)
+        assert float(line[3]) == pytest.approx(slow_cost(best, 1, float(line[1]), 5), rel=0.01)  # of a rounded target
+
+
 def test_like_a_figure_it_shares_the_figures_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,6 +136,7 @@ def test_a_limit_of_time_keeps_what_is_done(capsys: pytest.CaptureFixture[str]) 
         (("--controllers", "extended-sing"), "did you mean 'extended-sign'"),
         (("--controllers", "fixed"), "no 'fixed'"),
         (("--targets", "1,x"), "--targets takes different numbers, with commas between them, got '1,x'"),
+        (("--targets", ""), "--targets takes different numbers, with commas between them, got ''"),
         (("--comm-times", "1,1"), "--comm-times takes different numbers"),
         (("--sparsifier", "fedavg"), "there is no k to sweep"),
         (("--like", "femnist", "--lr", "0.1"), "--like femnist has its own lr"),
@@ -140,8 +152,15 @@ def test_a_limit_of_time_keeps_what_is_done(capsys: pytest.CaptureFixture[str]) 
         (("--comm-times", "1,nan", "--model", "mlp"), "--comm-times must be a finite number, got nan"),
         (("--comm-times=-1,1", "--model", "mlp"), "--comm-times must be at least 0, got -1.0"),
         (("--cost", "energy", "--comm-times", "10"), "--comm-times has no meaning with --cost energy"),
+        (
+            ("--set", "cost.comm_time=3", "--model", "mlp"),
+            "--set cost.comm_time has no meaning here: name them in --comm",
+        ),
+        (("--set", "cost.comp=3", "--model", "mlp"), "did you mean 'comp_time'"),
         (("--scale", "paper"), "--scale paper has no meaning without --like"),
         (("--k-max", "99999"), "k_max must be at most D = 6090, got 99999"),
+        (("--k-min", "7", "--k-max", "7"), "--k-min 7 and --k-max 7 leave no two whole k to sweep"),
+        (("--k-min", "6.2", "--k-max", "7.9"), "--k-min 6.2 and --k-max 7.9 leave no two whole k to sweep"),
         (("--device", "tpu", "--model", "mlp"), "device 'tpu' cannot be used"),
         (("--lr", "nan", "--model", "mlp"), "lr must be a finite number, got nan"),
         (("--batch-size", "0", "--jobs", "2", "--model", "mlp"), "batch_size must be at least 1, got 0"),
@@ -180,6 +199,24 @@ def test_words_for_what_is_not_there() -> None:
     assert float(lines["EXP3"]) > 0
     runs = trajectory.load(RESULTS / "regret-digits.npz").values()
     assert {int(run.evaluated[2] - run.evaluated[1]) for run in runs} == {3}, "all look at rounds 1, 4, 8 and so on"
+
+
+def test_a_step_size_that_lowers_no_loss_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--rounds", "8", "--seeds", "2", "--points", "3", "--comm-times", "1", "--controllers", "sign"]
+    assert regret(*SMALL, *few, "--lr", "1000") == 1
+    said = capsys.readouterr()
+    assert "fewer than half of the fixed k lower the loss in every seed: try another --lr" in said.err
+    assert "above the first loss" not in said.out
+
+
+def test_a_k_that_ended_before_a_loss_leaves_assumption_2_open(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--rounds", "30", "--eval-every", "5", "--seeds", "2", "--points", "5", "--comm-times", "100"]
+    assert regret(*SMALL, *few, "--clients", "5", "--controllers", "sign") == 0
+    said = (
+        "comm_time 100: it cannot be told whether the best k moves with the loss: 10, 47, 101 ended before the lowest"
+    )
+    assert said in capsys.readouterr().out
+    assert f"- {said}\n" in (RESULTS / "regret-digits.md").read_text()
 
 
 def test_targets_do_not_move_when_the_sweep_is_refined() -> None:

@@ -18,6 +18,8 @@ from gradsift.recipes.figures import fig4, fig5
 from gradsift.recipes.store import Store
 from gradsift.recipes.trajectory import from_folder
 from gradsift.recipes.work import as_jobs, carry_out
+from gradsift.simulation import checkpoint
+from gradsift.simulation.folder import RunFolder
 from tests.recipes.tiny import SETUP, TINY, quiet, records
 
 
@@ -85,6 +87,41 @@ def test_what_many_runs_fail_of_is_said_once(processes: int, tmp_path: Path, cap
     assert len(said) == len(first) + len(more)
 
 
+def test_a_run_that_another_process_has_is_waited_for(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    experiments = some(2, rounds=40)
+    both = [script(tmp_path, 1, rounds=40, stderr=subprocess.PIPE) for _ in range(2)]
+    try:
+        said = [run.communicate(timeout=120) for run in both]
+    finally:
+        for run in both:
+            run.kill()
+    assert [out.strip() for out, _ in said] == ["done", "done"]
+    assert not any("failed" in err or "exists" in err for _, err in said)
+    assert rounds(tmp_path / "runs", experiments) == [40, 40]
+    with RunFolder.open(tmp_path / "runs" / experiments[0].name)._lock:
+        longer = as_jobs(some(2, rounds=41))
+        assert work.work(longer, tmp_path / "runs", minutes=3 / 60) == "time limit"
+    assert rounds(tmp_path / "runs", experiments) == [40, 41], "the others are made meanwhile"
+    assert f"{experiments[0].name}: another process is at work on it, waiting" in capfd.readouterr().err
+    assert work.work(longer, tmp_path / "runs", quiet=True) == "done"
+    assert rounds(tmp_path / "runs", experiments) == [41, 41]
+
+
+def test_a_folder_that_another_process_makes_first_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, place, one = checkpoint.save, tmp_path / "runs", some(1)[0]
+
+    def late(*arguments: Any, **options: Any) -> None:
+        save(*arguments, **options)
+        monkeypatch.setattr(checkpoint, "save", save)
+        assert carry_out(one, place, quiet)  # as another process would
+
+    monkeypatch.setattr(checkpoint, "save", late)
+    assert work.work(as_jobs([one]), place, quiet=True) == "done"
+    assert rounds(place, [one]) == [6]
+
+
 def test_a_limit_of_time_stops_with_a_checkpoint_and_the_same_again_goes_on(tmp_path: Path) -> None:
     experiments = some(2, rounds=100_000)
     assert work.work(as_jobs(experiments), tmp_path, minutes=1e-9, quiet=True) == "time limit"
@@ -106,14 +143,14 @@ from pathlib import Path
 from gradsift.recipes import work
 from tests.recipes.test_work import some
 if __name__ == "__main__":
-    jobs = work.as_jobs(some(2, rounds=100_000))
+    jobs = work.as_jobs(some(2, rounds=int(sys.argv[3])))
     print(work.work(jobs, Path(sys.argv[1]), processes=int(sys.argv[2])))
 """
 
 
-def script(place: Path, processes: int, **options: Any) -> subprocess.Popen[str]:
+def script(place: Path, processes: int, *, rounds: int = 100_000, **options: Any) -> subprocess.Popen[str]:
     (place / "script.py").write_text(SCRIPT)
-    command = [sys.executable, str(place / "script.py"), str(place / "runs"), str(processes)]
+    command = [sys.executable, str(place / "script.py"), str(place / "runs"), str(processes), str(rounds)]
     path = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])  # the package that is tested
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True, **options)

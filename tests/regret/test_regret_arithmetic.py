@@ -14,7 +14,7 @@ from gradsift.regret.assumption2 import one_minimiser, shape
 from gradsift.regret.best import best, grid, refined
 from gradsift.regret.definition4 import regret
 from gradsift.regret.interval import interval, ratio
-from gradsift.regret.reach import cost_to, descent, unit_cost
+from gradsift.regret.reach import cost_to, descent, least_unit_cost, unit_cost
 from gradsift.regret.spending import NEAR, right_signs, spending
 from tests.regret.synthetic import (
     START,
@@ -141,7 +141,7 @@ def test_the_grid_is_even_in_the_logarithm_with_both_ends() -> None:
     steps = np.diff(np.log(grid(888.1, 444_062, 12)))
     np.testing.assert_allclose(steps, steps.mean(), rtol=1e-2)
     assert grid(2, 5, 12) == [2, 3, 4, 5]
-    for low, high, points in ((5, 5, 12), (0, 5, 12), (2, 5, 1)):
+    for low, high, points in ((5, 5, 12), (0, 5, 12), (2, 5, 1), (5.2, 5.9, 3), (5.2, 6.1, 3)):
         with pytest.raises(GradsiftError, match="no grid"):
             grid(low, high, points)
 
@@ -183,6 +183,28 @@ def test_a_bend_and_a_minimiser_that_moves_are_seen() -> None:
     assert one_minimiser([one, other]) == set()
     single = shape(2.0, ks, bent[:, :1])
     assert (single.bends, single.sure, single.as_good) == ((20,), (), (30,))
+
+
+def test_a_k_that_ended_before_a_loss_is_not_refuted_by_it() -> None:
+    ks, noise = [10, 20, 40], np.array([-0.01, 0.0, 0.01])
+    first = shape(2.0, ks, np.array([1.0, 2.0, 3.0])[:, None] + noise)
+    t = np.array([np.nan, 2.0, 3.0])[:, None] + noise
+    for spent, maybe in ((0.5, {10}), (2.5, set())):
+        second = shape(1.0, ks, t, np.array([spent, 2.0, 3.0])[:, None] + noise)
+        assert second.open == tuple(maybe)
+        assert (second.minimiser, second.as_good) == (20, (20,))
+        assert one_minimiser([first, second]) == set()
+        assert one_minimiser([first, second], or_open=True) == maybe
+    assert shape(1.0, ks, t).open == (), "nothing is known of it"
+
+
+@given(courses, st.floats(0.0, 8.0), st.floats(0.1, 3.0))
+def test_what_a_unit_of_loss_costs_at_least(course: list[tuple[float, float]], loss: float, half: float) -> None:
+    curve = descent(*curve_of(course))
+    low, high = slow_cost_to(curve, loss - half), slow_cost_to(curve, loss + half)
+    end = float(curve.x[-1])
+    low, high = (end if math.isnan(cost) else cost for cost in (low, high))
+    np.testing.assert_allclose(least_unit_cost(curve, [loss], half), [(low - high) / (2 * half)], rtol=1e-9, atol=1e-12)
 
 
 def test_a_bend_within_the_noise_is_not_sure_and_k_that_were_not_run_so_far_are_left_out() -> None:

@@ -267,9 +267,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path, undisturbed: Callable[..., P
     first = start(worker.waiting, str(tmp_path / "first"), str(folder), str(release))
     assert wait_for((tmp_path / "release.wanted").exists, first)
     before = contents(folder)
-    assert (
-        said(worker.told, tmp_path / "second", str(folder)) == f"GradsiftError: {folder} is in use by another process"
-    )
+    assert said(worker.told, tmp_path / "second", str(folder)) == f"TakenError: {folder} is in use by another process"
     assert contents(folder) == before
     release.touch()
     first.join()

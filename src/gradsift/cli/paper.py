@@ -36,8 +36,12 @@ def add_to(made: Parser) -> None:
     made.add_argument("--only", metavar="WORDS", help="comma-separated: only runs with one of these in their name")
     made.add_argument("--jobs", type=whole, default=1, metavar="N", help="runs at a time (default: %(default)s)")
     made.add_argument("--minutes", type=float, metavar="T", help="stop after so long; the same command goes on")
-    made.add_argument("--cost-budget", type=float, metavar="C", help="what each method may spend")
-    made.add_argument("--rounds", type=whole, metavar="N", help="rounds of sequences of k, and after psi in fig1")
+    made.add_argument(
+        "--cost-budget", type=float, metavar="C", help="what each method may spend: fig4, fig5, fig6, sparsifiers"
+    )
+    made.add_argument(
+        "--rounds", type=whole, metavar="N", help="rounds of fig7, fig8, energy and money, and after psi in fig1"
+    )
     made.add_argument("--device", default="auto", help="cpu, cuda, or auto")
     made.add_argument("--out", type=Path, help="folder of the runs (default: runs/paper-SCALE)")
     made.add_argument("--results", type=Path, help="folder of the results and figures (default: results in --out)")
@@ -57,6 +61,7 @@ def paper(given: argparse.Namespace) -> int:
     figures = list(FIGURES) if "all" in given.figures else list(dict.fromkeys(given.figures))
     scale = _scale(given)
     planned = {name: _experiments(name, scale, given) for name in figures}
+    _check_stops(given, figures, [e for name in figures for e in planned[name]])
     runs = given.out or Path("runs") / f"paper-{given.scale}"
     store = Store(runs, given.results or runs / "results", FIGURES)
     # One seed of everything before a second of anything.
@@ -82,6 +87,15 @@ def check_positive(given: argparse.Namespace, *names: str) -> None:
         value = getattr(given, name, None)
         if value is not None and not value > 0:  # nor NaN
             raise UsageError(f"--{name.replace('_', '-')} must be above 0, got {value}")
+
+
+def _check_stops(given: argparse.Namespace, figures: "Sequence[str]", experiments: "Sequence[Experiment]") -> None:
+    """Refuse a limit that none of the figures has."""
+    budgets = [e.settings["cost_budget"] is not None for e in experiments]
+    if given.cost_budget is not None and not any(budgets):
+        raise UsageError(f"--cost-budget has no meaning for {', '.join(figures)}: rounds end these runs, --rounds")
+    if given.rounds is not None and all(budgets):
+        raise UsageError(f"--rounds has no meaning for {', '.join(figures)}: a budget ends these runs, --cost-budget")
 
 
 def _scale(given: argparse.Namespace) -> "Scale":

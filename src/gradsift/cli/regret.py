@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gradsift import check
 from gradsift.cli import options
 from gradsift.cli.options import BY_NAME, Parser, UsageError, gather, whole
-from gradsift.errors import install
+from gradsift.errors import RunError, install
 
 if TYPE_CHECKING:
     from gradsift.recipes.store import Store
@@ -122,7 +122,7 @@ def _plan(given: argparse.Namespace) -> "Plan":
         if name not in gradsift.controllers() or name in ("fixed", "replay"):
             known = [one for one in gradsift.controllers() if one not in ("fixed", "replay")]
             raise UsageError(f"--controllers: no {name!r}{nearest(name, known)}")
-    targets = tuple(_numbers("--targets", given.targets)) if given.targets else ()
+    targets = tuple(_numbers("--targets", given.targets)) if given.targets is not None else ()
     if given.like:
         if asked - {"rounds", "device"} or settings["set"]:
             wrong = sorted(asked - {"rounds", "device"})
@@ -158,7 +158,6 @@ def _own_setup(settings: dict[str, Any]) -> Any:
 
 def _clocks(settings: dict[str, Any], given: argparse.Namespace) -> "tuple[Clock, ...]":
     from gradsift.cli import build
-    from gradsift.cost import NormalizedTime
     from gradsift.recipes.sweep import Clock
 
     if settings["encoded_bytes"]:
@@ -170,8 +169,10 @@ def _clocks(settings: dict[str, Any], given: argparse.Namespace) -> "tuple[Clock
             raise UsageError(f"--comm-times has no meaning with --cost {settings['cost']}: it is of normalized-time")
         chosen = settings["set"].get("cost", {})
         return (Clock(settings["cost"], build.make_cost(settings), named=(settings["cost"], settings["cost"], chosen)),)
+    if "comm_time" in settings["set"].get("cost", {}):
+        raise UsageError(f"--set cost.comm_time has no meaning here: {DECIDED['comm_time']}")
     times = _numbers("--comm-times", COMM_TIMES if given.comm_times is None else given.comm_times, low=0.0)
-    return tuple(Clock(f"comm_time {time:g}", NormalizedTime(time), time) for time in times)
+    return tuple(Clock(f"comm_time {time:g}", build.make_cost({**settings, "comm_time": time}), time) for time in times)
 
 
 def _words(text: str) -> list[str]:
@@ -197,6 +198,11 @@ def _report(measured: "Measured", name: str, store: "Store") -> None:
     if not measured.ks:
         print("no k of the sweep is finished in every seed yet")
         return
+    if not measured.targets():
+        raise RunError(
+            "fewer than half of the fixed k lower the loss in every seed: try another --lr or more --rounds, or name"
+            " --targets"
+        )
     shape_table, said, shapes = tables.assumption2(measured)
     parts = [
         ("Cost over that of the best fixed k", tables.ratios(measured)),

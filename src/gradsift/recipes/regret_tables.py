@@ -13,7 +13,7 @@ from gradsift.regret.assumption2 import Shape, one_minimiser, shape
 from gradsift.regret.best import Best
 from gradsift.regret.definition4 import regret
 from gradsift.regret.interval import Interval, ratio
-from gradsift.regret.reach import cost_to, unit_cost
+from gradsift.regret.reach import cost_to, least_unit_cost, unit_cost
 from gradsift.regret.spending import Spending, right_signs, spending
 from gradsift.report import text
 from gradsift.report.summary import Spread
@@ -94,8 +94,11 @@ def assumption2(measured: Measured) -> tuple[Table, list[str], dict[str, list[Sh
         for high, low in intervals(measured):
             middle, half = (high + low) / 2, (high - low) / 2
             seeds = range(measured.plan.seeds)
-            t = [[unit_cost(curves[k, seed], [middle], half)[0] for seed in seeds] for k in measured.ks]
-            one = shape(middle, measured.ks, np.array(t))
+            t, least_t = (
+                np.array([[cost(curves[k, seed], [middle], half)[0] for seed in seeds] for k in measured.ks])
+                for cost in (unit_cost, least_unit_cost)
+            )
+            one = shape(middle, measured.ks, t, least_t)
             lines.append([clock.label, f"{text.number(high)} to {text.number(low)}", *_shape(one)])
             made.append(one)
         shapes[clock.label] = made
@@ -128,7 +131,12 @@ def _said(shapes: Sequence[Shape], seeds: int) -> str:
     common = sorted(one_minimiser(shapes))
     if seeds == 1 and not common:
         return f"with one seed it cannot be told whether one k is best at every loss; the minimisers are {_ks(least)}"
-    return f"one k can be best at every loss: {_ks(common)}" if common else "the best k moves with the loss"
+    if common:
+        return f"one k can be best at every loss: {_ks(common)}"
+    maybe = sorted(one_minimiser(shapes, or_open=True))
+    if maybe:
+        return f"it cannot be told whether the best k moves with the loss: {_ks(maybe)} ended before the lowest"
+    return "the best k moves with the loss"
 
 
 def _ks(ks: Sequence[int]) -> str:

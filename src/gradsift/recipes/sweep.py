@@ -1,5 +1,6 @@
 """The runs behind ``gradsift regret``: fixed k over the whole search range, and controllers under each clock."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +10,7 @@ import numpy as np
 
 from gradsift.control.base import Search
 from gradsift.cost import CostModel
+from gradsift.errors import GradsiftError
 from gradsift.recipes.experiment import Experiment, method
 from gradsift.recipes.figures import CONTROLLERS
 from gradsift.recipes.scale import Scale, Setup
@@ -49,7 +51,10 @@ class Plan:
         """The k of the sweep before it is refined: the controllers' range."""
         chosen = self.setup.settings
         whole = Search(chosen.get("k_min"), chosen.get("k_max")).interval(self.setup.dim)
-        return grid(whole["low"], whole["high"], self.points)
+        low, high = whole["low"], whole["high"]
+        if math.ceil(low) >= math.floor(high):
+            raise GradsiftError(f"--k-min {low:.10g} and --k-max {high:.10g} leave no two whole k to sweep")
+        return grid(low, high, self.points)
 
     def fixed(self, k: int, seed: int) -> Experiment:
         """A run of the sweep."""
@@ -120,14 +125,17 @@ class Measured:
         return cls(plan, whole, sweep, searches)
 
     def targets(self) -> tuple[float, ...]:
-        """The named targets, or some on the way to the lowest loss that half of the fixed k reach in every seed."""
+        """The named targets, or some on the way to the lowest loss that half of the fixed k reach in every seed.
+
+        There are none if that is not below the first loss.
+        """
         if self.plan.targets or not self.ks:
             return self.plan.targets
         seeds = range(self.plan.seeds)
         first = [k for k in self.plan.first_grid() if k in self.ks] or self.ks  # refining must not move them
         lowest = sorted(max(float(self.sweep[k, seed].loss.min()) for seed in seeds) for k in first)
         start, end = self.start(), lowest[(len(lowest) - 1) // 2]
-        return tuple(start + part * (end - start) for part in PARTS)
+        return tuple(start + part * (end - start) for part in PARTS) if end < start else ()
 
     def start(self) -> float:
         """The loss before the first round, which is the same for every k: the mean over seeds."""

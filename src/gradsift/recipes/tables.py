@@ -21,15 +21,14 @@ def table(figure: str, experiments: Sequence[Experiment], store: Store, target_a
     if figure == "fig1":
         return independence(experiments, store)
     found = families(store, experiments)
-    if found and figure in ("fig7", "fig8"):
-        return in_words(clocks.matrix(found))
-    if found and figure in clocks.OTHER:
-        return in_words(clocks.savings(found, figure))
-    names, cells = report_table(summarise_methods(as_methods(found), None, target_accuracy))
-    lines = [[str(cell) for cell in line] for line in cells]
     unfinished = {e.label for e in experiments if store.get(e) is not None and not store.finished(e)}
-    for line, (label, _) in zip(lines, found, strict=True):
-        line[0] += " (not finished)" if label in unfinished else ""
+    marked = [(f"{label} (not finished)" if label in unfinished else label, seeds) for label, seeds in found]
+    if found and figure in ("fig7", "fig8"):
+        return in_words(clocks.matrix(marked))
+    if found and figure in clocks.OTHER:
+        return in_words(clocks.savings(marked, figure))
+    names, cells = report_table(summarise_methods(as_methods(marked), None, target_accuracy))
+    lines = [[str(cell) for cell in line] for line in cells]
     if len(found) > 1:
         names = [*names, f"Largest lead of {found[0][0]} in accuracy"]
         for line, (_, seeds) in zip(lines, found, strict=True):

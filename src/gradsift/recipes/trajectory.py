@@ -218,7 +218,7 @@ def save(path: Path, trajectories: Iterable[Trajectory]) -> None:
         whole = {name: getattr(t, name) for name in STORED}
         arrays = whole | {name: whole[name] - _expected(name, t.config, whole) for name in DERIVED}
         members |= {f"{number}/{name}": arrays[name].astype(kind) for name, kind in STORED.items()}
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # another process may write the same
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb") as file:

@@ -11,23 +11,24 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from gradsift.cli.display import Display
-from gradsift.errors import GradsiftError, RunError
+from gradsift.errors import GradsiftError, RunError, TakenError
 from gradsift.recipes.experiment import Experiment
 from gradsift.recipes.switching import Switching
 from gradsift.recipes.trajectory import from_folder
-from gradsift.simulation.folder import CONFIG
+from gradsift.simulation.folder import CONFIG, in_use
 from gradsift.simulation.run import SIGNALS, Asked
 
 Job = Sequence[Experiment]  # experiments that share one run, and so are made one after another
 Watch = Callable[[dict[str, Any]], bool | None]  # True: end the run after its round
 SHOWN = 10.0  # seconds from one line about a run to the next
+AGAIN = 0.5  # seconds until looking again whether another process still has a run
 EXIT = {"done": 0, "stopped": 3, "failed": 4}  # of a worker, by the worst that became of its runs
 
 
@@ -97,17 +98,12 @@ def work(
 
 def _here(jobs: Sequence[Job], runs: Path, deadline: float | None, asked: Asked, quiet: bool) -> set[str]:
     """All runs in this process."""
-    outcomes = set()
 
     def over() -> bool:
         return asked.yes or _late(deadline)
 
-    with _handling(asked, at_once=True), _failures() as failed:
-        for job in jobs:
-            outcomes.add("stopped" if over() else _one(job, runs, over, failed, quiet))
-            if "stopped" in outcomes:
-                break
-    return outcomes
+    with _handling(asked, at_once=True):
+        return _each(jobs, runs, over, quiet)
 
 
 def _in_workers(
@@ -151,25 +147,63 @@ def _worker(
     import torch
 
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
-    asked, outcomes = Asked(), set()
+    asked = Asked()
 
     def over() -> bool:
         return asked.yes or bool(stop.value) or _late(deadline) or os.getppid() != parent
 
-    with _handling(asked, at_once=False), _failures() as failed:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        while "stopped" not in outcomes:
+    def taken() -> Iterator[Job]:
+        while True:
             with counter.get_lock():
                 number = counter.value
                 counter.value += 1
             if number >= len(jobs):
-                break
-            outcomes.add("stopped" if over() else _one(jobs[number], runs, over, failed, quiet))
+                return
+            yield jobs[number]
+
+    with _handling(asked, at_once=False):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        outcomes = _each(taken(), runs, over, quiet)
     sys.exit(max((EXIT[outcome] for outcome in outcomes), default=0))
 
 
+def _each(jobs: Iterable[Job], runs: Path, over: Callable[[], bool], quiet: bool) -> set[str]:
+    """One run after another; those that another process has are waited for at the end."""
+    outcomes, waiting = set(), []
+    with _failures() as failed:
+        for job in jobs:
+            outcome = "stopped" if over() else _one(job, runs, over, failed, quiet)
+            if outcome == "taken":
+                waiting.append(job)
+                continue
+            outcomes.add(outcome)
+            if outcome == "stopped":
+                return outcomes
+        for job in waiting:
+            while (outcome := _after(job, runs, over, failed, quiet)) == "taken":
+                pass
+            outcomes.add(outcome)
+    return outcomes
+
+
+def _after(job: Job, runs: Path, over: Callable[[], bool], failed: Counter[str], quiet: bool) -> str:
+    """A run, once no other process has it: it is finished then, or goes on here."""
+    folder = runs / job[0].name
+    if not quiet and in_use(folder):
+        print(f"{job[0].name}: another process is at work on it, waiting", file=sys.stderr, flush=True)
+    while not over():
+        if not in_use(folder):
+            return _one(job, runs, over, failed, quiet)
+        with suppress(KeyboardInterrupt):  # asked, then
+            time.sleep(AGAIN)
+    return "stopped"
+
+
 def _one(job: Job, runs: Path, over: Callable[[], bool], failed: Counter[str], quiet: bool) -> str:
-    """One run with all its experiments: "done", "stopped" or "failed"; a failure must not end the others."""
+    """One run with all its experiments: "done", "stopped", "failed", or "taken" by another process.
+
+    A failure must not end the others.
+    """
     try:
         for experiment in job:
             settings = experiment.settings
@@ -183,6 +217,8 @@ def _one(job: Job, runs: Path, over: Callable[[], bool], failed: Counter[str], q
                     return "stopped"
     except KeyboardInterrupt:
         return "stopped"
+    except TakenError:
+        return "taken"
     except Exception as problem:  # of the run: its settings, its folder, its numbers, the device's memory
         said = str(problem) if isinstance(problem, GradsiftError | RunError) else repr(problem)
         failed[said] += 1

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gradsift.regret.interval import student
 from gradsift.regret.reach import Floats
@@ -22,12 +23,15 @@ class Shape(NamedTuple):
     as_good: tuple[int, ...]  # the k that the seeds cannot tell from it, at 95 %, paired; itself alone with one seed
     lowest: tuple[float, ...]  # t(k, l) of the seed where it is least
     highest: tuple[float, ...]
+    open: tuple[int, ...] = ()  # k whose runs ended before, and had not spent enough by then to be worse for sure
 
 
-def shape(loss: float, ks: Sequence[int], t: Floats) -> Shape:
-    """``t`` [K, S] at one loss; NaN where a seed did not pass it."""
+def shape(loss: float, ks: Sequence[int], t: Floats, least_t: Floats | None = None) -> Shape:
+    """``t`` [K, S] at one loss; NaN where a seed did not pass it. ``least_t`` [K, S] is what t is there at least."""
     t = np.asarray(t, dtype=np.float64)
     whole = np.isfinite(t).all(axis=1)
+    cut_off = np.asarray(ks)[~whole]
+    at_least = np.asarray(t if least_t is None else least_t, dtype=np.float64)[~whole]
     kept, t = np.asarray(ks)[whole], t[whole]
     if len(kept) == 0:
         return Shape(loss, (), (), (), (), 0.0, None, (), (), ())
@@ -38,8 +42,12 @@ def shape(loss: float, ks: Sequence[int], t: Floats) -> Shape:
     errors = student(t.shape[1])
     sure = turns.mean(axis=1) + errors * standard_error(turns) < 0
     least = int(t.mean(axis=1).argmin())
-    worse = t - t[least]
-    same = worse.mean(axis=1) <= errors * np.nan_to_num(standard_error(worse), nan=0.0)
+
+    def as_good(values: Floats) -> NDArray[np.bool_]:
+        worse = values - t[least]
+        same: NDArray[np.bool_] = worse.mean(axis=1) <= errors * np.nan_to_num(standard_error(worse), nan=0.0)
+        return same
+
     return Shape(
         loss,
         tuple(kept.tolist()),
@@ -48,15 +56,19 @@ def shape(loss: float, ks: Sequence[int], t: Floats) -> Shape:
         tuple(inner[sure].tolist()),
         float(np.abs(slopes.mean(axis=1)).max(initial=0.0)),
         int(kept[least]),
-        tuple(kept[same].tolist()),
+        tuple(kept[as_good(t)].tolist()),
         tuple(t.min(axis=1).tolist()),
         tuple(t.max(axis=1).tolist()),
+        tuple(cut_off[as_good(at_least)].tolist()),
     )
 
 
-def one_minimiser(shapes: Sequence[Shape]) -> set[int]:
-    """The k that may be the minimiser at every loss; if there is none, the minimiser moves with the loss."""
-    sets = [set(shape.as_good) for shape in shapes if shape.minimiser is not None]
+def one_minimiser(shapes: Sequence[Shape], *, or_open: bool = False) -> set[int]:
+    """The k that may be the minimiser at every loss, with ``or_open`` also those that ended before some of them.
+
+    If there is none even then, the minimiser moves with the loss.
+    """
+    sets = [set(one.as_good + (one.open if or_open else ())) for one in shapes if one.minimiser is not None]
     return set.intersection(*sets) if sets else set()
 
 

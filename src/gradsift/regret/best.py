@@ -21,9 +21,10 @@ class Best(NamedTuple):
 
 def grid(low: float, high: float, points: int) -> list[int]:
     """So many whole k, or fewer where they coincide, evenly spaced in their logarithm, both ends included."""
-    if points < 2 or not 1 <= low < high:
+    first, last = math.ceil(low), math.floor(high)
+    if points < 2 or not 1 <= first < last:
         raise GradsiftError(f"no grid of {points} points in [{low!r}, {high!r}]")
-    raw = np.exp(np.linspace(math.log(math.ceil(low)), math.log(math.floor(high)), points))
+    raw = np.exp(np.linspace(math.log(first), math.log(last), points))
     return sorted({round(k) for k in raw})
 
 

@@ -26,3 +26,11 @@ def unit_cost(curve: Curve, losses: Sequence[float], half: float) -> Floats:
     """[L] t(k, l): the cost of a unit of loss around each l, as (T(l - half) - T(l + half)) / (2 half)."""
     at = np.asarray(losses, dtype=np.float64)
     return (cost_to(curve, at - half) - cost_to(curve, at + half)) / (2 * half)
+
+
+def least_unit_cost(curve: Curve, losses: Sequence[float], half: float) -> Floats:
+    """[L] what t(k, l) is at least: where the run ended on the way, what it had spent on it until then."""
+    at, end = np.asarray(losses, dtype=np.float64), float(curve.x[-1])
+    low, high = (np.nan_to_num(cost_to(curve, edge), nan=end) for edge in (at - half, at + half))
+    spent: Floats = (low - high) / (2 * half)
+    return spent

@@ -15,7 +15,7 @@ from typing import IO, Any
 from uuid import uuid4
 
 from gradsift import check
-from gradsift.errors import GradsiftError, RunError
+from gradsift.errors import GradsiftError, RunError, TakenError
 from gradsift.simulation import checkpoint
 from gradsift.simulation.engine import Record
 from gradsift.simulation.state import State
@@ -56,6 +56,8 @@ class RunFolder:
             for parent in new_parents:
                 with contextlib.suppress(OSError):  # someone else is in it by now
                     parent.rmdir()
+            if isinstance(problem, OSError) and (path / CONFIG).is_file():
+                check_free(path)  # another process was faster
             if isinstance(problem, OSError | RunError):
                 raise RunError(f"could not create the run folder {path}: {problem}; nothing is left of it") from problem
             raise
@@ -165,9 +167,21 @@ class RunFolder:
 def check_free(path: Path) -> None:
     """Refuse a place for a new run where something is already, or where no folder can be."""
     if os.path.lexists(path):
-        kind = ": resume it, or" if (path / CONFIG).is_file() else " and is not a run:"
-        raise GradsiftError(f"{path} exists already{kind} choose another folder")
+        if (path / CONFIG).is_file():
+            raise TakenError(f"{path} exists already: resume it, or choose another folder")
+        raise GradsiftError(f"{path} exists already and is not a run: choose another folder")
     check.folder("out", path)
+
+
+def in_use(path: Path) -> bool:
+    """Whether a process has a run folder open."""
+    try:
+        _locked(path).close()
+    except TakenError:
+        return True
+    except OSError:  # it is gone, or not ours
+        return False
+    return False
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -228,7 +242,7 @@ def _locked(path: Path) -> IO[bytes]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as problem:
         lock.close()
-        raise GradsiftError(f"{path} is in use by another process") from problem
+        raise TakenError(f"{path} is in use by another process") from problem
     except BaseException:
         lock.close()
         raise
