@@ -67,11 +67,17 @@ def said(target: Callable[..., Any], report: Path, *arguments: Any, **options: A
 def wait_for(happened: Callable[[], Any], process: BaseProcess | subprocess.Popen[str]) -> bool:
     """Whether something happens before the process ends."""
     patience = time.monotonic() + 100  # only so that a fault ends a test instead of stopping it
-    while not happened():
+
+    def seen() -> bool:
+        with contextlib.suppress(FileNotFoundError):  # renamed or gone between two looks
+            return bool(happened())
+        return False
+
+    while not seen():
         assert time.monotonic() < patience, "nothing happens"
         ended = process.exitcode if isinstance(process, BaseProcess) else process.poll()
         if ended is not None:
-            return bool(happened())
+            return seen()
         time.sleep(0.0005)
     return True
 
@@ -218,12 +224,7 @@ def kill_in_writing(process: BaseProcess, place: Path, draw: np.random.Generator
     """Kill while a checkpoint of random progress is being written, the first one (of the creation) included."""
     least = draw.integers(0, 900_000)
 
-    def writing() -> bool:
-        with contextlib.suppress(OSError):  # gone between the two looks
-            return any(file.stat().st_size >= least for file in place.rglob(".checkpoint-*.tmp"))
-        return False
-
-    wait_for(writing, process)
+    wait_for(lambda: any(file.stat().st_size >= least for file in place.rglob(".checkpoint-*.tmp")), process)
     process.kill()
 
 

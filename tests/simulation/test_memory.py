@@ -1,6 +1,7 @@
 """Where the residuals live, and the refusal of those that fit nowhere."""
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -185,6 +186,15 @@ def test_an_engine_streams_for_a_k_that_may_come(
     assert caplog.messages == []
     assert streams()
     assert "with k up to 57 a round takes" in caplog.text
+
+
+@pytest.mark.parametrize(("gib", "chunk"), [(139, 16 * GIB), (64, 16 * GIB), (12, 3 * GIB)])
+def test_a_chunk_takes_no_more_than_a_quarter_of_a_gpu(gib: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda which: SimpleNamespace(total_memory=gib * GIB, asked=which)
+    )
+    assert memory.chunk_bytes(CUDA) == chunk
+    assert memory.chunk_bytes(CPU) == 2**26
 
 
 def test_free_memory_is_what_this_machine_has_left() -> None:

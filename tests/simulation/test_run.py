@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import gradsift
 from gradsift import Cosine, FederatedData, GradsiftError, NormalizedTime, Result, RunError, StepDecay
-from gradsift.simulation import checkpoint
+from gradsift.simulation import checkpoint, memory
 from gradsift.simulation.folder import read_config, read_records
 from tests.simulation import models
 from tests.simulation.problems import blobs, mlp
@@ -290,6 +290,22 @@ def test_a_resumed_run_is_the_same_run(kind: str, tmp_path: Path) -> None:
     result = run(tmp_path / "parts", rounds=11, **options, resume=True)
     assert len(result.records) == 11
     assert_same_end(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_a_resumed_run_keeps_its_chunks_where_another_device_has_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropout draws by chunks: with others it would be another run."""
+    dropping = models.seeded(lambda: nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Dropout(0.5), nn.Linear(7, 3)))
+    run(tmp_path / "whole", model=dropping, rounds=9, eval_every=1)
+    run(tmp_path / "parts", model=dropping, rounds=4, eval_every=1)
+    monkeypatch.setattr(memory, "chunk_bytes", lambda _: 1)
+    small = run(tmp_path / "small", model=dropping, rounds=9, eval_every=1)
+    result = run(tmp_path / "parts", model=dropping, rounds=9, eval_every=1, resume=True)
+    assert_same_end(tmp_path / "whole", tmp_path / "parts")
+    assert not torch.equal(small.weights, result.weights)
+    with pytest.raises(GradsiftError, match=r"settings\.clients_per_chunk was \d+, not 1"):
+        run(tmp_path / "parts", model=dropping, rounds=12, eval_every=1, clients_per_chunk=1, resume=True)
 
 
 def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path) -> None:

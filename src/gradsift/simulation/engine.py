@@ -35,8 +35,7 @@ from gradsift.sparse import Sparse, Whole, concatenate, densify, everything, mem
 from gradsift.sparsify.base import Sparsifier
 from gradsift.wire import encoded_size
 
-# Activations and gradients of the clients computed together: on a CPU no more than its caches like.
-CHUNK_BYTES = {"cpu": 2**26, "cuda": 2**34}
+DEVICES = ("cpu", "cuda")
 VMAP_KEEPS = 2  # times the activations of a plain pass
 Record = dict[str, Any]  # one round, as it is written down
 
@@ -82,8 +81,8 @@ class Engine:
         if not isinstance(cost, CostModel):
             raise GradsiftError(f"not a cost model: {cost!r}")
         check.real("lr of round 1", lr(1), low=0.0)
-        if device.type not in CHUNK_BYTES:
-            raise GradsiftError(f"device must be one of {', '.join(CHUNK_BYTES)}, got {str(device)!r}")
+        if device.type not in DEVICES:
+            raise GradsiftError(f"device must be one of {', '.join(DEVICES)}, got {str(device)!r}")
         small = np.flatnonzero(data.size < settings.batch_size)
         if len(small):
             raise GradsiftError(
@@ -102,9 +101,8 @@ class Engine:
             kept = self._try_model(settings)
         each = kept + self.flat.dim * dtype.itemsize
         if settings.clients_per_chunk is None:
-            settings = replace(
-                settings, clients_per_chunk=int(max(1, min(data.num_clients, CHUNK_BYTES[device.type] // each)))
-            )
+            fitting = memory.chunk_bytes(device) // each
+            settings = replace(settings, clients_per_chunk=int(max(1, min(data.num_clients, fitting))))
         self.settings = settings
         self._chunk = settings.clients_per_chunk or 1
         self.device = device

@@ -14,6 +14,8 @@ _USES = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in
 _UPLOAD_COPIES = 5  # while they are sorted, ranked and merged
 _VECTOR_COPIES = 5  # of all D elements, with their indices, while the server chooses among them
 _BUFFER_COPIES = 4  # before a round and after it, as a chunk takes and leaves them, and joined
+_CPU_CHUNK, _CUDA_CHUNK = 2**26, 2**34  # bytes; a CPU's is what its caches like
+_CUDA_PART = 4  # a chunk takes at most one such part of the device
 _USABLE = 0.9  # of what is free: the rest is for what we do not count
 _LOG = logging.getLogger("gradsift")
 
@@ -91,6 +93,16 @@ def upload_bytes(present: int, k: int, dtype: torch.dtype) -> int:
 def _pair(dtype: torch.dtype) -> int:
     """Bytes of an element with its index."""
     return torch.int64.itemsize + dtype.itemsize
+
+
+def chunk_bytes(device: torch.device) -> int:
+    """Of activations and gradients of clients that are computed together.
+
+    By the whole memory of a GPU, not by what is free: dropout and rounding depend on it, so it must repeat.
+    """
+    if device.type == "cpu":
+        return _CPU_CHUNK
+    return min(_CUDA_CHUNK, int(torch.cuda.get_device_properties(device).total_memory) // _CUDA_PART)
 
 
 def free_bytes(device: torch.device) -> int:

@@ -25,7 +25,7 @@ from gradsift.registry import nearest
 from gradsift.simulation.describe import FREE, describe, differences
 from gradsift.simulation.engine import Engine, Record
 from gradsift.simulation.flat import Loss
-from gradsift.simulation.folder import RunFolder, check_free
+from gradsift.simulation.folder import RunFolder, check_free, read_config
 from gradsift.simulation.schedule import Constant, Schedule
 from gradsift.simulation.settings import Settings, StopWhen
 from gradsift.sparsify import Sparsifier
@@ -115,6 +115,10 @@ def simulate(
     if unknown:
         valid = list(Settings.__dataclass_fields__)
         raise GradsiftError(f"unknown setting {unknown[0]!r}{nearest(unknown[0], valid)}")
+    if (
+        resume and settings.get("clients_per_chunk") is None
+    ):  # that of the run, also where another GPU would have another
+        settings["clients_per_chunk"] = read_config(Path(str(out))).get("settings", {}).get("clients_per_chunk")
     stop = StopWhen(rounds, cost_budget, target_loss, target_accuracy)
     engine = Engine(
         model,
