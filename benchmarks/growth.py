@@ -120,7 +120,9 @@ def sweep(axis: str, sizes: list[Size], device: torch.device, seconds: float) ->
     for size in sizes:
         reason, expected = None, extrapolated(axis, measured, getattr(size, axis))
         try:
-            streamed = must_stream(Needs(size.clients, size.dim, size.k, torch.float32), device)
+            streamed = must_stream(
+                Needs(size.clients, size.dim, size.k, torch.float32, most=round(1.1 * size.k)), device
+            )
             if (WARM_UP + LEAST) * expected > seconds:
                 reason = f"about {expected:.1f} s a round, too long for {seconds:g} s a point"
             else:

@@ -1,6 +1,7 @@
 """``gradsift regret`` end to end, small."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,11 @@ def test_a_step_size_that_lowers_no_loss_is_said(capsys: pytest.CaptureFixture[s
     said = capsys.readouterr()
     assert "fewer than half of the fixed k lower the loss in every seed: try another --lr" in said.err
     assert "above the first loss" not in said.out
+    (RESULTS / "regret-digits.npz").unlink()
+    last = max(RUNS.glob("digits-fab-top-k-k*-seed0"), key=lambda run: int(run.name.split("-")[-2][1:]))
+    shutil.rmtree(last)
+    assert regret(*SMALL, *few, "--lr", "1000", "--report") == 0
+    assert "no k that is finished in every seed lowers the loss yet" in capsys.readouterr().out
 
 
 def test_a_k_that_ended_before_a_loss_leaves_assumption_2_open(capsys: pytest.CaptureFixture[str]) -> None:

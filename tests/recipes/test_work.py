@@ -101,8 +101,10 @@ def test_a_run_that_another_process_has_is_waited_for(tmp_path: Path, capfd: pyt
     with RunFolder.open(tmp_path / "runs" / experiments[0].name)._lock:
         longer = as_jobs(some(2, rounds=41))
         assert work.work(longer, tmp_path / "runs", minutes=3 / 60) == "time limit"
-    assert rounds(tmp_path / "runs", experiments) == [40, 41], "the others are made meanwhile"
-    assert f"{experiments[0].name}: another process is at work on it, waiting" in capfd.readouterr().err
+        assert rounds(tmp_path / "runs", experiments) == [40, 41], "the others are made meanwhile"
+        assert f"another process is at work on {experiments[0].name}: waiting" in capfd.readouterr().err
+        assert work.work(as_jobs(experiments), tmp_path / "runs", minutes=3 / 60) == "done", "these rounds are there"
+        assert capfd.readouterr().err == ""
     assert work.work(longer, tmp_path / "runs", quiet=True) == "done"
     assert rounds(tmp_path / "runs", experiments) == [41, 41]
 

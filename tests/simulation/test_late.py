@@ -305,3 +305,19 @@ def test_a_run_that_fails_names_the_same_round_whether_it_waited_or_not(
     assert len(seen) > 3
     assert [record["round"] for record in seen] == list(range(1, len(seen) + 1))
     assert f"round {len(seen) + 1}" in error
+
+
+@pytest.mark.parametrize(("first", "told"), [(KeyboardInterrupt, KeyboardInterrupt), (ValueError, RunError)])
+def test_ctrl_c_is_told_before_what_was_wrong_with_the_round_before(
+    first: type[BaseException], told: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(_: Engine) -> None:
+        raise first
+
+    def salvage(_: Engine) -> None:
+        raise RunError("round 1: not finite")
+
+    monkeypatch.setattr(Engine, "begin", begin)
+    monkeypatch.setattr(Engine, "salvage", salvage)
+    with pytest.raises(told, match="round 1: not finite" if told is RunError else None):
+        gradsift.simulate(mlp(), LOSS, blobs(), rounds=3, batch_size=8)

@@ -28,7 +28,7 @@ from gradsift.simulation.run import SIGNALS, Asked
 Job = Sequence[Experiment]  # experiments that share one run, and so are made one after another
 Watch = Callable[[dict[str, Any]], bool | None]  # True: end the run after its round
 SHOWN = 10.0  # seconds from one line about a run to the next
-AGAIN = 0.5  # seconds until looking again whether another process still has a run
+AGAIN = 1.0  # seconds until looking again at the runs that another process has
 EXIT = {"done": 0, "stopped": 3, "failed": 4}  # of a worker, by the worst that became of its runs
 
 
@@ -44,7 +44,10 @@ def as_jobs(experiments: Iterable[Experiment]) -> list[list[Experiment]]:
 
 
 def carry_out(experiment: Experiment, runs: Path, watch: Watch) -> bool:
-    """Run one experiment from wherever it stands to its end; False: it was interrupted."""
+    """Run one experiment from wherever it stands to its end; False: it was interrupted.
+
+    What another process is at work on is refused, unless this experiment is already in it.
+    """
     from gradsift.cli.build import simulate_arguments
     from gradsift.simulation.run import simulate
 
@@ -52,9 +55,13 @@ def carry_out(experiment: Experiment, runs: Path, watch: Watch) -> bool:
     while True:
         done = from_folder(folder)
         stop = experiment.remaining(done)
+        busy = in_use(folder)
         if stop is None:
-            _keep_one_checkpoint(folder)
+            if not busy:
+                _keep_one_checkpoint(folder)
             return True
+        if busy:
+            raise TakenError(f"{folder} is in use by another process")
         arguments = simulate_arguments(settings) | asdict(stop)
         extra: dict[str, Any] = {"command": settings, "experiment": experiment.identity}
         if experiment.switch is not None:
@@ -179,24 +186,19 @@ def _each(jobs: Iterable[Job], runs: Path, over: Callable[[], bool], quiet: bool
             outcomes.add(outcome)
             if outcome == "stopped":
                 return outcomes
-        for job in waiting:
-            while (outcome := _after(job, runs, over, failed, quiet)) == "taken":
-                pass
-            outcomes.add(outcome)
+        if waiting and not quiet and not over():
+            names = ", ".join(job[0].name for job in waiting)
+            print(f"another process is at work on {names}: waiting", file=sys.stderr, flush=True)
+        while waiting and "stopped" not in outcomes:
+            for job in list(waiting):
+                outcome = "stopped" if over() else _one(job, runs, over, failed, quiet)
+                if outcome != "taken":
+                    waiting.remove(job)
+                    outcomes.add(outcome)
+            if waiting:
+                with suppress(KeyboardInterrupt):  # asked, then
+                    time.sleep(AGAIN)
     return outcomes
-
-
-def _after(job: Job, runs: Path, over: Callable[[], bool], failed: Counter[str], quiet: bool) -> str:
-    """A run, once no other process has it: it is finished then, or goes on here."""
-    folder = runs / job[0].name
-    if not quiet and in_use(folder):
-        print(f"{job[0].name}: another process is at work on it, waiting", file=sys.stderr, flush=True)
-    while not over():
-        if not in_use(folder):
-            return _one(job, runs, over, failed, quiet)
-        with suppress(KeyboardInterrupt):  # asked, then
-            time.sleep(AGAIN)
-    return "stopped"
 
 
 def _one(job: Job, runs: Path, over: Callable[[], bool], failed: Counter[str], quiet: bool) -> str:

@@ -204,9 +204,13 @@ def _rounds(
             before: Record | None = None
             try:
                 before = _working(engine, engine.begin)
-            except BaseException:
-                before = engine.salvage()
-                raise
+            except BaseException as problem:
+                try:
+                    before = engine.salvage()
+                except RunError:
+                    if isinstance(problem, Exception):
+                        raise
+                raise  # also of Ctrl-C, whatever the round before was
             finally:
                 if before is not None:
                     keep(before)
