@@ -33,7 +33,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import gradsift
 from benchmarks.round import MODELS, Pinned, random_data
 from gradsift import sparse
-from gradsift.simulation import engine as engines
 from gradsift.simulation import shared
 from gradsift.simulation.engine import Engine
 from gradsift.simulation.flat import FlatModel
@@ -131,8 +130,7 @@ def as_on_cuda(note: Callable[[], None]) -> Iterator[None]:
             asks.awake = True
 
     with contextlib.ExitStack() as stack:
-        for where in (sparse, engines):  # the engine has a name of its own for it
-            stack.enter_context(mock.patch.object(where, "queued", return_value=True))
+        stack.enter_context(mock.patch.object(sparse, "queued", return_value=True))
         stack.enter_context(mock.patch.object(sparse, "_takes_lowest_first", return_value=True))
         stack.enter_context(mock.patch.object(Engine, "_finish", asleep))
         stack.enter_context(asks)

@@ -4,18 +4,34 @@ import copy
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
 import gradsift
 from gradsift import Controller, FederatedData, NormalizedTime, Settings
+from gradsift.simulation import memory
 from gradsift.simulation.engine import Engine
 from gradsift.simulation.flat import Loss
+from gradsift.simulation.memory import Needs
 from gradsift.simulation.sampling import minibatch
 from gradsift.simulation.schedule import Constant, Schedule
 
 LR = 0.1
 BATCH = 8
+
+
+def needs_asked(monkeypatch: pytest.MonkeyPatch) -> list[Needs]:
+    """What engines made from now on count on; they are told that there is room for it."""
+    asked: list[Needs] = []
+
+    def ask(needs: Needs, device: torch.device) -> bool:
+        del device
+        asked.append(needs)
+        return False
+
+    monkeypatch.setattr(memory, "must_stream", ask)
+    return asked
 
 
 def engine(

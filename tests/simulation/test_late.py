@@ -12,11 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradsift
+from benchmarks.device_check import Asks
 from gradsift import FederatedData, GradsiftError, RunError, sparse
-from gradsift.simulation import engine as engine_module
 from gradsift.simulation import memory
 from gradsift.simulation.engine import Engine
 from gradsift.simulation.flat import FlatModel
@@ -49,7 +48,6 @@ def going(way: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if "queued" in way:
             patch.setattr(sparse, "queued", lambda _: True)
-            patch.setattr(engine_module, "queued", lambda _: True)
         if "streamed" in way:
             patch.setattr(memory, "must_stream", lambda *_, **__: True)
         yield
@@ -183,25 +181,6 @@ def test_the_first_round_of_a_late_observation_has_nothing_to_wait_for(monkeypat
     assert seen == ["gradients 1", "gradients 2", "read", "read", "gradients 3"]
 
 
-ASKS = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::bincount", "aten::equal"}
-
-
-class Asking(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Takes down what would make the host wait for a CUDA device."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.asked: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        del types
-        name = func._schema.name
-        places = args[1] if name in ("aten::index", "aten::index_put", "aten::index_put_") else []
-        if name in ASKS or any(place is not None and place.dtype == torch.bool for place in places):
-            self.asked.append(name)
-        return func(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize(
     ("sparsifier", "control"),
     [
@@ -217,10 +196,11 @@ def test_a_round_is_queued_without_a_question(
     monkeypatch.setattr(sparse, "_takes_lowest_first", lambda _: True)  # as a CUDA device does
     with going("queued"):
         engine = made(sparsifier, control, clients_per_round=clients_per_round)
+        asked: list[int] = []
         for _ in range(4):
-            with Asking() as watching:
+            with Asks(lambda: asked.append(1)):
                 engine.begin()
-            assert watching.asked == []
+            assert asked == []
             engine.finish()
 
 

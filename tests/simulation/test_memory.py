@@ -120,14 +120,7 @@ def test_a_run_that_does_not_fit_is_refused_before_anything_is_allocated(monkeyp
 
 def counted(monkeypatch: pytest.MonkeyPatch, sparsifier: str, control: str, **options: Any) -> Needs:
     """What an engine of 6 clients and 57 weights asks room for."""
-    asked: list[Needs] = []
-
-    def ask(given: Needs, device: torch.device) -> bool:
-        del device
-        asked.append(given)
-        return False
-
-    monkeypatch.setattr(memory, "must_stream", ask)
+    asked = hand.needs_asked(monkeypatch)
     model = options.pop("model", None) or mlp()
     settings = {
         name: options.pop(name) for name in ("clients_per_round", "probe_samples", "buffers") if name in options

@@ -13,8 +13,6 @@ from torch.profiler import ProfilerActivity, profile
 
 import gradsift
 from gradsift import FederatedData, Round, sparse
-from gradsift.simulation import engine as engine_module
-from gradsift.simulation import memory
 from gradsift.simulation.engine import Engine
 from gradsift.simulation.memory import Needs
 from gradsift.sparse import Sparse
@@ -57,15 +55,7 @@ def test_a_peak_is_what_is_there_at_a_time() -> None:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Needs]:
     """What engines count on, as they are made."""
-    seen: list[Needs] = []
-
-    def ask(needs: Needs, device: torch.device) -> bool:
-        del device
-        seen.append(needs)
-        return False
-
-    monkeypatch.setattr(memory, "must_stream", ask)
-    return seen
+    return hand.needs_asked(monkeypatch)
 
 
 def wide() -> tuple[nn.Module, FederatedData]:
@@ -141,7 +131,6 @@ def test_a_round_takes_no_more_than_is_counted_on(
     """FedAvg's period is 500 rounds, or one."""
     if way == "queued":
         monkeypatch.setattr(sparse, "queued", lambda _: True)
-        monkeypatch.setattr(engine_module, "queued", lambda _: True)
     engine = after_two_rounds(wide, sparsifier, part, clients_per_round=clients_per_round)
     assert peak(engine.begin) <= counted_on(asked[0])
 

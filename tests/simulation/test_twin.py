@@ -11,7 +11,6 @@ from torch import nn
 
 import gradsift
 from gradsift import Controller, Cosine, CostModel, LinkTime, NormalizedTime, Settings, sparse
-from gradsift.simulation import engine as engine_module
 from gradsift.simulation import memory, shared
 from gradsift.simulation.engine import Engine
 from gradsift.simulation.reference import Step, reference_rounds
@@ -98,7 +97,6 @@ def test_every_way_through_memory_is_the_same(
         monkeypatch.setattr(sparse, "_LONG_ROW", 1)
     if way.startswith("queued"):
         monkeypatch.setattr(sparse, "queued", lambda _: True)
-        monkeypatch.setattr(engine_module, "queued", lambda _: True)
     else:
         monkeypatch.setattr(memory, "must_stream", lambda *_: True)
     if way == "streamed, merged on the host":
@@ -118,7 +116,6 @@ def test_convolutions_are_the_same(kind: str, sparsifier: str, way: str, monkeyp
         monkeypatch.setattr(shared, "QUEUED_UNFOLD_LIMIT", 0)
     if way.startswith("queued"):
         monkeypatch.setattr(sparse, "queued", lambda _: True)
-        monkeypatch.setattr(engine_module, "queued", lambda _: True)
     torch.manual_seed(0)
     model = {
         "pools": nn.Sequential(

@@ -198,10 +198,10 @@ def _report(measured: "Measured", name: str, store: "Store") -> None:
     if not measured.ks:
         print("no k of the sweep is finished in every seed yet")
         return
-    if not measured.targets() and not set(measured.plan.first_grid()) <= set(measured.ks):
-        print("no k that is finished in every seed lowers the loss yet")
-        return
     if not measured.targets():
+        if not set(measured.plan.first_grid()) <= set(measured.ks):
+            print("no k that is finished in every seed lowers the loss yet")
+            return
         raise RunError(
             "fewer than half of the fixed k lower the loss in every seed: try another --lr or more --rounds, or name"
             " --targets"

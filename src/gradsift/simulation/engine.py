@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gradsift import check
+from gradsift import check, sparse
 from gradsift.control import Controller, Observation, Proposal, round_k, round_probe_k
 from gradsift.control.estimate import estimated_sign
 from gradsift.cost import NUMBER_BYTES, CostModel, Traffic
@@ -31,7 +31,7 @@ from gradsift.simulation.sampling import Ints, minibatches, participants, probe_
 from gradsift.simulation.schedule import Schedule
 from gradsift.simulation.settings import Settings
 from gradsift.simulation.state import Pending, Readings, State
-from gradsift.sparse import Sparse, Whole, concatenate, densify, everything, members, queued
+from gradsift.sparse import Sparse, Whole, concatenate, densify, everything, members
 from gradsift.sparsify.base import Sparsifier
 from gradsift.wire import encoded_size
 
@@ -206,7 +206,7 @@ class Engine:
             del point  # as large as the residuals, maybe
             if proposal is None:
                 proposal = self._propose(number)
-            if not queued(residual):
+            if not sparse.queued(residual):
                 self._check_finite(gradients, clients.present, number)
             rnd = self._round(proposal, number)
             upload = self.sparsifier.choose(residual, rnd)
@@ -218,7 +218,7 @@ class Engine:
         merged = self.sparsifier.combine(upload, clients.weight, rnd).to(self.device)
         after = _stepped(state.weights, merged, lr)
         gradients["weights"] = torch.linalg.vector_norm(after, torch.inf)
-        if not queued(after):
+        if not sparse.queued(after):
             self._check_weights(gradients, number)
         less = probed = probe = change = None
         if probe_k is not None:
