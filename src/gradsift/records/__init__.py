@@ -1,0 +1,1 @@
+"""A run on disk: its configuration, one record a round, its checkpoints. Nothing here needs torch."""
