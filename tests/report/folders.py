@@ -96,6 +96,7 @@ def comparison(place: Path, seeds: int = 2) -> list[Path]:
             lines = records(40 + 5 * seed, seed=seed, **options)  # type: ignore[arg-type]
             if sparsifier == "fedavg":  # whole or empty messages
                 for line in lines:
-                    line["up_elements"] = 1000 if line["round"] % 10 == 0 else 0
+                    sent = 1000 if line["round"] % 10 == 0 else 0
+                    line |= {"up_elements": sent, "up_bytes": 4.0 * 6 * sent, "down_bytes": 4.0 * 6 * sent}
             paths.append(write(place / f"{name}-{seed}", config(seed, sparsifier, controller), lines))
     return paths

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from gradsift.report.runs import Run
 from gradsift.report.text import number, shortened
 
@@ -140,8 +142,8 @@ def _telling(paths: list[str]) -> list[str]:
 def _name(method: Method) -> str:
     config = method.runs[0].config
     sparsifier, controller = (shortened(config[part]["name"], 200) for part in ("sparsifier", "controller"))
-    if method.dense and sparsifier == "send-all":
-        return sparsifier  # which takes no notice of k
+    if method.dense and all((np.diff(run.up, prepend=0.0) > 0).all() for run in method.runs):
+        return sparsifier  # whole vectors in every round: k has no effect
     k = config["controller"].get("k")
     if controller == "fixed" and isinstance(k, int | float):
         return f"{sparsifier}, k = {number(k)}"

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradsift.errors import GradsiftError
-from gradsift.simulation.folder import CONFIG, RECORDS, read_config, read_records
+from gradsift.records.folder import CONFIG, RECORDS, read_config, read_records
+from gradsift.records.stop import STOPS, StopWhen
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -31,7 +32,7 @@ class Run:
     high: Floats  # [M]
     up: Floats  # [M] bytes of all clients so far
     down: Floats  # [M]
-    dense: bool  # every message is all of the vector or nothing, so k says nothing about its size
+    dense: bool  # every message is a whole vector or empty, so that k is not the size of the messages
     contribution: Floats  # [N] elements used from each client, in all rounds
     evaluated: Ints  # [E] the rounds after which it was evaluated; 0 is the start
     loss: Floats  # [E]
@@ -54,21 +55,31 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether one of the reasons to stop in its configuration holds; else it is under way, or was interrupted."""
-        stop = self.config.get("stop") or {}
-        budget, loss, accuracy = (stop.get(name) for name in ("cost_budget", "target_loss", "target_accuracy"))
-        return bool(
-            self.rounds >= (stop.get("rounds") or 0)
-            or (budget is not None and self.cost[-1] >= budget)
-            or (loss is not None and (self.loss <= loss).any())
-            or (accuracy is not None and (self.accuracy >= accuracy).any())
-        )
+        """Whether it has met one of its own stop rules; otherwise it is under way or was interrupted."""
+        said = self.config.get("stop")
+        if not said:
+            return True
+        stop = StopWhen(**{name: said[name] for name in STOPS if name in said})
+        met = target_met(stop, self.evaluated, self.loss, self.accuracy) or stop.due(self.rounds, self.cost[-1])
+        return met is not None
+
+
+def target_met(stop: StopWhen, evaluated: Ints, loss: Floats, accuracy: Floats) -> str | None:
+    """The first target that the evaluations of a run met; the one before round 1 does not count."""
+    later = evaluated > 0
+    met = (stop.reached(*values) for values in zip(loss[later], accuracy[later], strict=True))
+    return next(filter(None, met), None)
+
+
+def is_dense(k: Floats, up: Floats | Ints, dim: int) -> bool:
+    """Whether every message was a whole vector or empty, and not because k was rounded to that."""
+    return bool(np.isin(up, (0, dim)).all() and ((up != np.floor(k)) & (up != np.ceil(k))).any())
 
 
 def find_runs(places: Iterable[str | Path]) -> list[Path]:
     """The run folders among ``places`` and up to two levels inside them, each once: as given, then by name.
 
-    A place that is there but holds no run is passed over (``runs/*`` names other things too), unless all are.
+    A folder without a run in it is skipped, since ``runs/*`` may match other folders too; it is an error if all are.
     """
     given = [Path(place) for place in places]
     found: dict[Path, Path] = {}
@@ -88,7 +99,7 @@ def find_runs(places: Iterable[str | Path]) -> list[Path]:
 
 
 def load_run(path: str | Path) -> Run:
-    """One run folder; the line that a run under way has not finished writing is left out."""
+    """Read a run folder; the last line of the records is left out while it is only half written."""
     path = Path(path)
     config = read_config(path)
     for section, name, kind in NAMED:
@@ -96,21 +107,21 @@ def load_run(path: str | Path) -> Run:
         if not isinstance(value, kind):
             raise GradsiftError(f"{path / CONFIG}: {section}.{name} is {value!r}")
     records = _checked_records(path)
-    dim = config["model"]["dim"]
     start = config.get("start") or {}
     evaluations = [(0, start.get("global_loss"), start.get("accuracy"))]
     evaluations += [(r["round"], r.get("global_loss"), r.get("accuracy")) for r in records]
     evaluations = [e for e in evaluations if e[1] is not None]
+    k = _column(records, "k")
     return Run(
         path=path,
         config=config,
         cost=_column(records, "cost"),
-        k=_column(records, "k"),
+        k=k,
         low=_column(records, "low"),
         high=_column(records, "high"),
         up=np.cumsum(_column(records, "up_bytes")),
         down=np.cumsum(_column(records, "down_bytes")),
-        dense=all(r.get("up_elements") in (0, dim) for r in records) and any(r["k"] != dim for r in records),
+        dense=is_dense(k, _column(records, "up_elements"), config["model"]["dim"]),
         contribution=np.sum([r["contribution"] for r in records], axis=0, dtype=np.float64),
         evaluated=np.array([e[0] for e in evaluations], dtype=np.int64),
         loss=np.array([e[1] for e in evaluations], dtype=np.float64),

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gradsift.records.stop import StopWhen
+from gradsift.report import text
 from gradsift.report.curves import Curve, at, evaluations
 from gradsift.report.methods import Method, group
 from gradsift.report.runs import Floats, Run, find_runs, load_run
-from gradsift.simulation.settings import StopWhen
 
 
 class Spread(NamedTuple):
@@ -39,6 +40,16 @@ class Spread(NamedTuple):
     def high(self) -> float | None:
         """The highest."""
         return max(self.values, default=None)
+
+    def words(self, digits: int = 4) -> str:
+        """Mean (lowest to highest), and from how many seeds if not from all."""
+        if not self.values:
+            return "not reached"
+        mean, low, high = (
+            text.number(value, digits) for value in (fmean(self.values), min(self.values), max(self.values))
+        )
+        some = "" if len(self.values) == self.seeds else f", {len(self.values)} of {self.seeds} seeds"
+        return mean + some if len(self.values) == 1 else f"{mean} ({low} to {high}{some})"
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,11 @@
-"""Numbers and JSON values as a reader wants them."""
+"""Numbers, JSON values and tables as text for a reader."""
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
+
+Table = tuple[list[str], list[list[str]]]  # the names of the columns, and the lines
 
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
@@ -67,6 +70,20 @@ def shortened(value: Any, length: int) -> str:
     """A JSON value on one line of at most ``length`` characters."""
     text = " ".join(plain(value).split())
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def aligned(rows: Sequence[Sequence[object]]) -> str:
+    """A table for the terminal, one line for each row; the first row is the heading."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
+
+
+def markdown(names: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    rows = [names, ["---"] * len(names), *lines]
+    return "".join("| " + " | ".join(cell.replace("\N{NO-BREAK SPACE}", " ") for cell in row) + " |\n" for row in rows)
 
 
 def _is_writable(character: str) -> bool:
