@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from gradsift.cli import main as command_line
+from gradsift.cli.parser import parser
 from tests.doc_pages import ROOT, blocks, read
 from tests.test_docs import PAGES
 
@@ -81,8 +81,7 @@ def test_there_are_commands_and_every_reason_is_needed() -> None:
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.words[0] == "gradsift"], ids=name)
 def test_every_command_of_ours_parses(command: Command) -> None:
-    parser = command_line.parser()
-    given, extra = parser.parse_known_args(list(command.words[1:]))
+    given, extra = parser().parse_known_args(list(command.words[1:]))
     assert extra == []
     assert given.command is not None
 

@@ -5,6 +5,10 @@ class GradsiftError(ValueError):
     """Bad input, refused before anything changed; the message names the value."""
 
 
+class UsageError(GradsiftError):
+    """A command or a setting that cannot be carried out as it was given."""
+
+
 class TakenError(GradsiftError):
     """A run folder that another process has, or that was there before."""
 

@@ -351,7 +351,7 @@ def test_compare_runs_everything_and_can_be_resumed(capsys: pytest.CaptureFixtur
 
 
 def test_the_fixed_k_of_a_comparison_is_the_papers_ratio() -> None:
-    from gradsift.cli.build import paper_ratio_k
+    from gradsift.experiments.build import paper_ratio_k
 
     assert paper_ratio_k(444_062) == 1000
     assert paper_ratio_k(6090) == 14

@@ -6,16 +6,19 @@ from typing import Any
 
 import pytest
 
-from gradsift.cli import options
-from gradsift.cli.build import make_controller
-from gradsift.cli.options import RUN, UsageError
+from gradsift.cli.options import Parser, add_settings
 from gradsift.control.exp3 import Exp3
+from gradsift.errors import UsageError
+from gradsift.experiments import settings as options
+from gradsift.experiments.build import make_controller
+from gradsift.experiments.settings import DEFAULTS
 
 
 def gathered(*flags: str, file: Path | None = None) -> dict[str, Any]:
-    parser = options.Parser()
-    options.add_to(parser)
-    return options.gather(parser.parse_args(flags), file)
+    parser = Parser()
+    add_settings(parser)
+    given = parser.parse_args(flags)
+    return options.gather(vars(given), given.set_, file)
 
 
 def written(text: str) -> Path:
@@ -127,7 +130,7 @@ def test_what_is_no_number_is_refused() -> None:
 
 
 def test_bandits_expect_no_more_rounds_than_a_budget_pays_for() -> None:
-    base = {option.name: option.default for option in RUN} | {"controller": "exp3", "rounds": 1_000_000, "set": {}}
+    base = DEFAULTS | {"controller": "exp3", "rounds": 1_000_000, "set": {}}
     for settings, horizon in (
         ({}, 1_000_000),
         ({"cost_budget": 249.5}, 250),

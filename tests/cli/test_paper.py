@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from gradsift.cli.main import main
-from gradsift.cli.paper import FIGURES
-from gradsift.recipes import scale, trajectory
-from tests.recipes.tiny import SETUP, TINY
+from gradsift.experiments import trajectory
+from gradsift.experiments.paper import scale
+from gradsift.experiments.paper.figures import FIGURES
+from tests.experiments.tiny import SETUP, TINY
 
 
 @pytest.fixture(autouse=True)

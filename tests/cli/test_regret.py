@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from gradsift.cli.main import main
-from gradsift.recipes import scale, trajectory
-from tests.recipes.tiny import TINY
+from gradsift.experiments import trajectory
+from gradsift.experiments.paper import scale
+from tests.experiments.tiny import TINY
 
 SMALL = ["--model", "mlp", "--clients", "4", "--lr", "0.3", "--eval-every", "4", "--quiet"]
 FEW = ["--rounds", "16", "--seeds", "2", "--points", "4", "--comm-times", "1,100"]

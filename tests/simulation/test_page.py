@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gradsift import Settings, simulate
-from gradsift.cli.build import COSTS, LR, PAPER_LR
 from gradsift.cli.comparing import COST_BUDGET
-from gradsift.cli.options import RUN
+from gradsift.experiments.build import COSTS, LR, PAPER_LR
+from gradsift.experiments.settings import RUN
 from tests.doc_pages import blocks, read, run_blocks
 
 PAGE = "docs/simulate.md"

@@ -1,4 +1,7 @@
-"""``gradsift compare``: several methods and seeds on one set-up, to the same cost; a table and a page."""
+"""``gradsift compare``: several methods and seeds on one set-up at equal cost, with a table and a page.
+
+``gradsift resume`` is here too, since it continues comparisons as well as single runs.
+"""
 
 import argparse
 import json
@@ -8,23 +11,26 @@ from typing import Any
 
 import gradsift
 from gradsift import check
-from gradsift.cli import build, running
-from gradsift.cli.options import BY_NAME, UsageError, asked, gather
+from gradsift.cli import reporting, running
+from gradsift.errors import UsageError
+from gradsift.experiments import build
+from gradsift.experiments.settings import BY_NAME, asked, gather
+from gradsift.records import files
+from gradsift.records.folder import CONFIG, read_records
+from gradsift.records.stop import STOPS, StopWhen
 from gradsift.registry import nearest
 from gradsift.simulation.describe import differences
-from gradsift.simulation.folder import CONFIG, read_records
-from gradsift.simulation.settings import StopWhen
 
 PLAN = "comparison.json"
-COST_BUDGET = 400.0  # what every method may spend, where nothing else is said
-TARGET_ACCURACY = {"digits": 0.8}  # whose cost the table gives, where no target is named
+COST_BUDGET = 400.0  # of every method, unless a budget or a number of rounds is given
+TARGET_ACCURACY = {"digits": 0.8}  # unless a target is given: the table has the cost of reaching it
 WORDS = ("adaptive", "fixed")
 
 
 def compare(given: argparse.Namespace) -> int:
-    """Plan a comparison, or go on with the one that is there, and carry it out."""
-    settings = gather(given, given.file)
-    chosen = asked(given, given.file)
+    """Plan a comparison, or find it in its folder, and carry out what is not finished."""
+    settings = gather(vars(given), given.set_, given.file)
+    chosen = asked(vars(given), given.file)
     for name, instead in (("seed", "--seeds N runs seeds 0 to N-1"), ("controller", "name it in --methods")):
         if name in chosen:
             raise UsageError(f"{BY_NAME[name].flag} has no meaning in a comparison: {instead}")
@@ -56,22 +62,22 @@ def compare(given: argparse.Namespace) -> int:
         for method in methods:
             _try(resolve(method, settings))
         out.mkdir(parents=True)
-        temporary = out / f".{PLAN}"
-        temporary.write_text(json.dumps(plan, indent=2) + "\n")
-        os.replace(temporary, out / PLAN)
+        files.write(out / PLAN, json.dumps(plan, indent=2).encode() + b"\n")
     return carry_out(out, plan, given)
 
 
 def _try(settings: dict[str, Any]) -> None:
-    """Make the parts of a run, so that what cannot be is refused before anything is written."""
+    """Make the parts of a run, so that wrong settings are refused before anything is written."""
     arguments = build.simulate_arguments(settings)
     arguments["controller"].init(dim=build.trainable(arguments["model"]), seed=settings["seed"])
     gradsift.check_pair(arguments["sparsifier"], arguments["controller"])
 
 
 def resume(given: argparse.Namespace) -> int:
-    """Go on with a comparison."""
-    for name in running.STOPS:
+    """Continue a run, or every unfinished run of a comparison."""
+    if not is_comparison(given.folder):
+        return running.resume(given)
+    for name in STOPS:
         if getattr(given, name) is not None:
             raise UsageError(f"{BY_NAME[name].flag} cannot change in a comparison: {given.folder} is one")
     return carry_out(given.folder, json.loads((given.folder / PLAN).read_text()), given)
@@ -99,46 +105,41 @@ def resolve(method: str, settings: dict[str, Any]) -> dict[str, Any]:
     for name, valid in ((sparsifier, gradsift.sparsifiers()), (controller, gradsift.controllers())):
         if name not in valid:
             raise UsageError(f"unknown method {method!r}: {name!r}{nearest(name, valid)}")
-    chosen = {**settings, "sparsifier": sparsifier, "controller": controller}
-    # A target is for the table: a run that stopped at it could not be compared at equal cost.
-    chosen |= {"target_loss": None, "target_accuracy": None}
-    if settings["eval_every"] is None:
-        chosen["eval_every"] = 1 if sparsifier == "send-all" else 5  # its rounds are the dearest
-    if controller == "fixed":
-        chosen |= {"k_min": None, "k_max": None}
-    else:
-        chosen["k"] = None
-    # Options given with --set go to the parts that they were meant for.
+    # Options given with --set are for a controller that learns k, and for the sparsifier of the settings.
     parts = dict(settings["set"])
     if controller == "fixed":
         parts.pop("controller", None)
     if sparsifier != settings["sparsifier"]:
         parts.pop("sparsifier", None)
-    return {**chosen, "set": parts}
+    chosen = {**settings, "sparsifier": sparsifier, "controller": controller, "set": parts}
+    # Targets are for the table only: a run that stopped at one could not be compared at equal cost.
+    chosen |= {"target_loss": None, "target_accuracy": None}
+    chosen |= {"k_min": None, "k_max": None} if controller == "fixed" else {"k": None}
+    if settings["eval_every"] is None:  # whole vectors in every round make few and costly rounds
+        chosen["eval_every"] = 1 if build.ignores_k(build.make_sparsifier(chosen)) else 5
+    return chosen
 
 
 def carry_out(out: Path, plan: dict[str, Any], given: argparse.Namespace) -> int:
     """Every run that is not finished yet, then the table and the page."""
     folders = []
-    for seed in range(plan["seeds"]):  # one seed of everything before a second of anything
+    for seed in range(plan["seeds"]):  # all methods with one seed before the next seed
         for method in plan["methods"]:
             folder = out / f"{method}-seed{seed}"
             folders.append(folder)
             if not _one(folder, {**resolve(method, plan["settings"]), "seed": seed}, given):
                 print(f"stopped; what is done is kept: gradsift resume {out}")
                 return running.INTERRUPTED
-    from gradsift.cli.reporting import write
-
-    write(folders, out / "report", plan["settings"]["target_loss"], plan["settings"]["target_accuracy"], None)
+    reporting.write(folders, out / "report", plan["settings"]["target_loss"], plan["settings"]["target_accuracy"], None)
     for method in plan["methods"]:
         _explain(method, plan["settings"])
     return 0
 
 
 def _explain(method: str, settings: dict[str, Any]) -> None:
-    """A fixed k comes from a rule, and FedAvg's period from that k: say so, or its few exchanges look like a fault."""
+    """Print where a fixed k comes from, and the period that FedAvg derives from it: it explains few exchanges."""
     chosen = resolve(method, settings)
-    if chosen["controller"] != "fixed" or chosen["sparsifier"] == "send-all":
+    if chosen["controller"] != "fixed" or build.ignores_k(build.make_sparsifier(chosen)):
         return
     arguments = build.simulate_arguments({**chosen, "seed": 0})
     k, dim = arguments["controller"].k, build.trainable(arguments["model"])
@@ -159,5 +160,5 @@ def _one(folder: Path, settings: dict[str, Any], given: argparse.Namespace) -> b
 
 def _is_finished(folder: Path, settings: dict[str, Any]) -> bool:
     records = read_records(folder)
-    stop = StopWhen(**{name: settings[name] for name in running.STOPS})
+    stop = StopWhen(**{name: settings[name] for name in STOPS})
     return bool(records) and stop.finished(records[-1]) is not None

@@ -2,13 +2,15 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from gradsift import FederatedData
-from gradsift.cli.build import load_data
-from gradsift.cli.options import UsageError, gather
+from gradsift.data import describe, save_npz
+from gradsift.data.get import get
+from gradsift.errors import UsageError
+from gradsift.experiments.build import load_data
+from gradsift.experiments.settings import gather
 
 SHADES = " ░▒▓█"
 
@@ -19,8 +21,6 @@ def data(given: argparse.Namespace) -> int:
         return show(given)
     if given.action == "import":
         return import_(given)
-    from gradsift.data.get import get
-
     get(given.name, given.folder)
     print(
         f"{given.name} is in {given.folder}; use it with: GRADSIFT_DATA={given.folder} gradsift run --data {given.name}"
@@ -29,8 +29,7 @@ def data(given: argparse.Namespace) -> int:
 
 
 def _load(given: argparse.Namespace) -> FederatedData:
-    given.data = str(given.source)
-    settings = gather(given, None)
+    settings = gather({**vars(given), "data": str(given.source)}, given.set_, None)
     for part, options in settings["set"].items():
         if part != "data":
             raise UsageError(f"--set {part}.{next(iter(options))} has no meaning here: only the options of data have")
@@ -39,8 +38,6 @@ def _load(given: argparse.Namespace) -> FederatedData:
 
 def show(given: argparse.Namespace) -> int:
     """The numbers, and which client has which labels."""
-    from gradsift.data import describe
-
     federated = _load(given)
     print(describe(federated))
     if federated.labelled:
@@ -50,7 +47,7 @@ def show(given: argparse.Namespace) -> int:
 
 
 def picture(federated: FederatedData, most: int = 40) -> str:
-    """A row a client, a column a class; the darker, the larger that class's part of the client's samples."""
+    """A row for each client and a column for each class, darker the larger the share of the client's samples."""
     classes, labels = federated.classes, federated.y.cpu().numpy()
     shown = np.unique(np.linspace(0, federated.num_clients - 1, most).round().astype(int))
     lines = [f"{'client':>8} {'samples':>7}  labels 0 to {classes - 1}"]
@@ -67,14 +64,12 @@ def picture(federated: FederatedData, most: int = 40) -> str:
 
 def import_(given: argparse.Namespace) -> int:
     """Write what was read as one .npz."""
-    from gradsift.data import describe, save_npz
-
     target: Path = given.target
     if target.suffix != ".npz":
         raise UsageError(f"the target must end in .npz, got {str(target)!r}")
     if target.exists():
         raise UsageError(f"{target} exists already")
-    federated: Any = _load(given)
+    federated = _load(given)
     save_npz(federated, target)
     print(describe(federated))
     print(f"\nwritten to {target}; use it with: gradsift run --data {target}")

@@ -2,16 +2,17 @@
 
 import argparse
 
-from gradsift.cli.options import UsageError
-from gradsift.errors import install
+from gradsift.cli.parser import parser
+from gradsift.errors import UsageError, install
 from gradsift.registry import first_line
 
 
-def print_all() -> int:
-    """Every name there is, with what it is."""
+def names(given: argparse.Namespace) -> int:
+    """Print every name that a setting can have, with a description."""
+    del given
     from gradsift import control, data, models, sparsify
-    from gradsift.cli.build import COSTS, SCHEDULES
     from gradsift.data.load import about as about_data
+    from gradsift.experiments.build import COSTS, SCHEDULES
     from gradsift.models.named import about as about_model
 
     others = "a .npz file, a folder of LEAF or of CIFAR-10 batches, or package.module:function"
@@ -31,11 +32,11 @@ def _section(title: str, rows: dict[str, str]) -> None:
     print()
 
 
-def print_completion(parser: argparse.ArgumentParser, shell: str) -> int:
-    """A script for the shell to source."""
+def completion(given: argparse.Namespace) -> int:
+    """Print a script for the shell to source."""
     try:
         import shtab
     except ImportError as problem:
         raise UsageError(f"shell completion needs: {install('cli')}") from problem
-    print(shtab.complete(parser, shell=shell))
+    print(shtab.complete(parser(), shell=given.shell))
     return 0

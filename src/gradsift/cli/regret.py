@@ -3,18 +3,29 @@
 import argparse
 import importlib.util
 import math
+import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import gradsift
 from gradsift import check
-from gradsift.cli import options
-from gradsift.cli.options import BY_NAME, Parser, UsageError, gather, whole
-from gradsift.errors import RunError, install
-
-if TYPE_CHECKING:
-    from gradsift.recipes.store import Store
-    from gradsift.recipes.sweep import Clock, Measured, Plan
+from gradsift.cli.paper import check_positive
+from gradsift.cli.parser import COMM_TIMES
+from gradsift.cli.running import INTERRUPTED
+from gradsift.errors import RunError, UsageError, install
+from gradsift.experiments import build
+from gradsift.experiments.experiment import Setup
+from gradsift.experiments.paper.figures import FIGURES
+from gradsift.experiments.paper.scale import SCALES
+from gradsift.experiments.settings import BY_NAME, asked, gather
+from gradsift.experiments.store import Store
+from gradsift.experiments.sweep import tables
+from gradsift.experiments.sweep.plan import Clock, Measured, Plan
+from gradsift.experiments.work import as_jobs, work
+from gradsift.registry import nearest
+from gradsift.regret.best import refined
+from gradsift.report import text
 
 # Settings that this command decides itself, and what to use instead.
 DECIDED = {
@@ -27,55 +38,17 @@ DECIDED = {
     "cost_budget": "runs end at the lowest target, or after --rounds",
 }
 
-COMM_TIMES = "0.1,1,10,100"
-
-
-def add_to(made: Parser) -> None:
-    """The flags of the command."""
-    made.add_argument("file", nargs="?", type=Path, metavar="FILE.toml", help="settings of the set-up")
-    options.add_to(made)
-    made.add_argument(
-        "--like", choices=("femnist", "cifar10"), help="the set-up of the paper's figures, whose runs are then shared"
-    )
-    made.add_argument("--scale", choices=("smoke", "paper"), help="of --like (default: smoke)")
-    made.add_argument(
-        "--controllers", default="extended-sign,sign", help="comma-separated names (default: %(default)s)"
-    )
-    made.add_argument("--comm-times", metavar="TIMES", help=f"comma-separated (default: {COMM_TIMES})")
-    made.add_argument("--targets", metavar="LOSSES", help="comma-separated (default: three on the way down)")
-    made.add_argument("--points", type=whole, default=12, metavar="N", help="fixed k to begin with (default: 12)")
-    made.add_argument("--refine", type=whole, default=1, metavar="N", help="times to look around the best (default: 1)")
-    made.add_argument("--seeds", type=whole, default=3, metavar="N", help="seeds 0 to N-1 (default: %(default)s)")
-    made.add_argument("--jobs", type=whole, default=1, metavar="N", help="runs at a time (default: %(default)s)")
-    made.add_argument("--minutes", type=float, metavar="T", help="stop after so long; the same command goes on")
-    made.add_argument("--out", type=Path, help="folder of the runs (default: runs/regret-DATA, or that of the figures)")
-    made.add_argument("--results", type=Path, help="folder of the results (default: results in --out)")
-    made.add_argument(
-        "--report", action="store_true", help="make no runs: results, tables and figures from what is there"
-    )
-    made.add_argument("--quiet", "-q", action="store_true", help="print results only")
-
 
 def regret(given: argparse.Namespace) -> int:
-    """Make the sweep, refine it, and say how near each controller came."""
-    import time
-
-    from gradsift.cli.paper import FIGURES, check_positive
-    from gradsift.cli.running import INTERRUPTED
-    from gradsift.recipes.store import Store
-    from gradsift.recipes.sweep import Measured
-    from gradsift.recipes.work import as_jobs, work
-    from gradsift.regret.best import refined
-
+    """Carry out the sweep, refine it, and report how near each controller came to the best fixed k."""
     check_positive(given, "seeds", "jobs", "minutes", "rounds")
     if given.points < 2:
         raise UsageError(f"--points must be at least 2, got {given.points}")
     if given.refine < 0:
         raise UsageError(f"--refine must be 0 or more, got {given.refine}")
     plan = _plan(given)
-    default = f"paper-{_scale(given)}" if given.like else f"regret-{plan.setup.name}"
-    runs = given.out or Path("runs") / default
     name = f"regret-{plan.setup.name}"
+    runs = given.out or Path("runs") / (f"paper-{given.scale or 'smoke'}" if given.like else name)
     store = Store(runs, given.results or runs / "results", (*FIGURES, name))
     end = None if given.minutes is None else time.monotonic() + 60 * given.minutes
     ks, outcome = plan.first_grid(), "nothing was run"
@@ -102,15 +75,10 @@ def regret(given: argparse.Namespace) -> int:
     return {"interrupted": INTERRUPTED, "failed": 1}.get(outcome, 0)
 
 
-def _plan(given: argparse.Namespace) -> "Plan":
-    import gradsift
-    from gradsift.recipes.scale import SMOKE, scale_named
-    from gradsift.recipes.sweep import Plan
-    from gradsift.registry import nearest
-
-    settings, asked = gather(given, given.file), options.asked(given, given.file)
+def _plan(given: argparse.Namespace) -> Plan:
+    settings, chosen = gather(vars(given), given.set_, given.file), asked(vars(given), given.file)
     for name, instead in DECIDED.items():
-        if name in asked:
+        if name in chosen:
             raise UsageError(f"{BY_NAME[name].flag} has no meaning here: {instead}")
     if "controller" in settings["set"]:
         wrong = next(iter(settings["set"]["controller"]))
@@ -124,31 +92,24 @@ def _plan(given: argparse.Namespace) -> "Plan":
             raise UsageError(f"--controllers: no {name!r}{nearest(name, known)}")
     targets = tuple(_numbers("--targets", given.targets)) if given.targets is not None else ()
     if given.like:
-        if asked - {"rounds", "device"} or settings["set"]:
-            wrong = sorted(asked - {"rounds", "device"})
-            raise UsageError(f"--like {given.like} has its own {wrong[0] if wrong else 'options'}: leave that out")
-        scale = scale_named(_scale(given))
+        own = sorted(chosen - {"rounds", "device"}) + ["options"] * bool(settings["set"])
+        if own:
+            raise UsageError(f"--like {given.like} has its own {own[0]}: leave that out")
+        scale = SCALES[given.scale or "smoke"]
         setup = scale.femnist if given.like == "femnist" else scale.cifar10
         setup = replace(setup, settings={**setup.settings, "device": settings["device"]})
-        rounds = settings["rounds"] if "rounds" in asked else scale.rounds
-        sparsifier = "fab-top-k"
+        rounds = settings["rounds"] if "rounds" in chosen else scale.rounds
+        sparsifier, eval_every = "fab-top-k", scale.eval_every
     elif given.scale is not None:
         raise UsageError(f"--scale {given.scale} has no meaning without --like")
     else:
-        scale = replace(SMOKE, eval_every=settings["eval_every"])
-        setup, rounds, sparsifier = _own_setup(settings), settings["rounds"], settings["sparsifier"]
+        setup, rounds = _own_setup(settings), settings["rounds"]
+        sparsifier, eval_every = settings["sparsifier"], settings["eval_every"]
     clocks = _clocks(settings, given)
-    return Plan(scale, setup, clocks, controllers, given.seeds, rounds, targets, given.points, sparsifier)
+    return Plan(setup, clocks, controllers, given.seeds, rounds, targets, eval_every, given.points, sparsifier)
 
 
-def _scale(given: argparse.Namespace) -> str:
-    return given.scale or "smoke"
-
-
-def _own_setup(settings: dict[str, Any]) -> Any:
-    from gradsift.cli import build
-    from gradsift.recipes.scale import Setup
-
+def _own_setup(settings: dict[str, Any]) -> Setup:
     dim = build.trainable(build.load_model({**settings, "seed": 0}, build.load_data(settings)))
     name = Path(settings["data"]).stem.replace(":", "-")
     if build.make_sparsifier(settings).dense:
@@ -156,10 +117,7 @@ def _own_setup(settings: dict[str, Any]) -> Any:
     return Setup(name, dim, settings)
 
 
-def _clocks(settings: dict[str, Any], given: argparse.Namespace) -> "tuple[Clock, ...]":
-    from gradsift.cli import build
-    from gradsift.recipes.sweep import Clock
-
+def _clocks(settings: dict[str, Any], given: argparse.Namespace) -> tuple[Clock, ...]:
     if settings["encoded_bytes"]:
         raise UsageError("--encoded-bytes: a sweep is clocked again from the elements sent, not from their bytes")
     if settings["cost"] != "normalized-time":
@@ -167,34 +125,32 @@ def _clocks(settings: dict[str, Any], given: argparse.Namespace) -> "tuple[Clock
             raise UsageError(f"--clients-per-round: a sweep cannot be clocked again by {settings['cost']}")
         if given.comm_times is not None:
             raise UsageError(f"--comm-times has no meaning with --cost {settings['cost']}: it is of normalized-time")
-        chosen = settings["set"].get("cost", {})
-        return (Clock(settings["cost"], build.make_cost(settings), named=(settings["cost"], settings["cost"], chosen)),)
+        name, chosen = settings["cost"], settings["set"].get("cost", {})
+        return (Clock(name, build.make_cost(settings), named=(name, name, chosen)),)
     if "comm_time" in settings["set"].get("cost", {}):
         raise UsageError(f"--set cost.comm_time has no meaning here: {DECIDED['comm_time']}")
     times = _numbers("--comm-times", COMM_TIMES if given.comm_times is None else given.comm_times, low=0.0)
     return tuple(Clock(f"comm_time {time:g}", build.make_cost({**settings, "comm_time": time}), time) for time in times)
 
 
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
+def _words(given: str) -> list[str]:
+    return [word.strip() for word in given.split(",") if word.strip()]
 
 
-def _numbers(flag: str, text: str, low: float = -math.inf) -> list[float]:
+def _numbers(flag: str, given: str, low: float = -math.inf) -> list[float]:
     try:
-        found = [float(word) for word in _words(text)]
+        found = [float(word) for word in _words(given)]
     except ValueError:
         found = []
     if not found or len(set(found)) < len(found):
-        raise UsageError(f"{flag} takes different numbers, with commas between them, got {text!r}")
+        raise UsageError(f"{flag} takes different numbers, with commas between them, got {given!r}")
     for number in found:
         check.real(flag, number, low)
     return found
 
 
-def _report(measured: "Measured", name: str, store: "Store") -> None:
-    from gradsift.recipes import regret_tables as tables
-    from gradsift.recipes.tables import in_lines, markdown
-
+def _report(measured: Measured, name: str, store: Store) -> None:
+    """Print the tables, and write them and the figures."""
     if not measured.ks:
         print("no k of the sweep is finished in every seed yet")
         return
@@ -216,15 +172,15 @@ def _report(measured: "Measured", name: str, store: "Store") -> None:
     page = ""
     for title, made in parts:
         if made[1]:
-            print(f"{title}\n\n{in_lines(made)}\n")
-            page += f"## {title}\n\n{markdown(made)}\n"
+            print(f"{title}\n\n{text.aligned([made[0], *made[1]])}\n")
+            page += f"## {title}\n\n{text.markdown(*made)}\n"
     page += "".join(f"- {line}\n" for line in said)
     print("\n".join(said))
     (store.results / f"{name}.md").write_text(page, encoding="utf-8")
     if importlib.util.find_spec("matplotlib") is None:
         print(f"no figures: {install('report')}")
         return
-    from gradsift.recipes.regret_drawing import draw
+    from gradsift.experiments.sweep.drawing import draw
 
     for path in draw(measured, shapes, name, store.results / "figures"):
         print(path)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gradsift import check
-from gradsift.cli.options import UsageError
-from gradsift.errors import install
-from gradsift.report import summarise, table, write_report
+from gradsift.errors import UsageError, install
+from gradsift.report import summarise, table, text, write_report
 
 
 def report(given: argparse.Namespace) -> int:
@@ -24,7 +23,7 @@ def report(given: argparse.Namespace) -> int:
 def write(
     runs: Sequence[Path], out: Path, target_loss: float | None, target_accuracy: float | None, title: str | None
 ) -> None:
-    """Print the table of the runs and, where matplotlib is, write their page and say where it is."""
+    """Print the table of the runs; where matplotlib is installed, also write the page and print its path."""
     if importlib.util.find_spec("matplotlib") is None:
         print(as_text(*table(summarise(runs, target_loss, target_accuracy))))
         print(f"\nno page: {install('report')}")
@@ -37,8 +36,5 @@ def write(
 
 
 def as_text(names: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
-    """A table for the terminal: a column a method, since there are fewer methods than numbers."""
-    cells = [[str(name), *(str(line[i]) for line in lines)] for i, name in enumerate(names)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(lines) + 1)]
-    shown = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    return "\n".join([shown[0], "-" * max(map(len, shown)), *shown[1:]])
+    """A table for the terminal with a column for each method, since there are fewer methods than numbers."""
+    return text.aligned(list(zip(names, *lines, strict=True)))

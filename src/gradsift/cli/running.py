@@ -6,21 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import gradsift
-from gradsift.cli import comparing
-from gradsift.cli.build import simulate_arguments
-from gradsift.cli.display import Display, size
-from gradsift.cli.options import UsageError, gather
-from gradsift.errors import RunError, install
-from gradsift.simulation.folder import CONFIG, read_config, read_records
-from gradsift.simulation.run import Result
+from gradsift import Result
+from gradsift.errors import RunError, UsageError, install
+from gradsift.experiments.build import simulate_arguments
+from gradsift.experiments.display import Display, size
+from gradsift.experiments.settings import gather
+from gradsift.records.folder import CONFIG, read_config, read_records
+from gradsift.records.stop import STOPS
 
-INTERRUPTED = 130  # as shells count Ctrl-C
-STOPS = ("rounds", "cost_budget", "target_loss", "target_accuracy")
+INTERRUPTED = 130  # the exit code of a command that was ended by Ctrl-C
 
 
 def run(given: argparse.Namespace) -> int:
-    """Train, and say how it ended."""
-    settings = gather(given, given.file)
+    """Train, and print how it ended."""
+    settings = gather(vars(given), given.set_, given.file)
     arguments = simulate_arguments(settings)
     name = f"{Path(settings['data']).stem}-{arguments['sparsifier'].name}-{arguments['controller'].name}"
     out = given.out or free_folder(Path("runs"), f"{name}-seed{settings['seed']}")
@@ -28,9 +27,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def resume(given: argparse.Namespace) -> int:
-    """Continue a run, or every unfinished run of a comparison."""
-    if comparing.is_comparison(given.folder):
-        return comparing.resume(given)
+    """Continue a run."""
     config = read_config(given.folder)
     if "command" not in config:
         raise UsageError(
@@ -53,7 +50,7 @@ def train(
     *,
     resume: bool = False,
 ) -> Result:
-    """One run with its display; a failure names the folder that keeps it."""
+    """Carry out one run and show its progress; the error of a failed run names its folder."""
     with Display(name, settings["rounds"], settings["cost_budget"], quiet=given.quiet) as display:
         if resume:
             display.already(read_records(out))
@@ -88,7 +85,7 @@ def _tensorboard(folder: Path) -> Callable[[dict[str, Any]], None]:
 
     def write(record: dict[str, Any]) -> None:
         nonlocal writer
-        if writer is None:  # not before the run has made its folder
+        if writer is None:  # the run makes its folder before its first round
             writer = SummaryWriter(str(folder))
         for key in ("cost", "k", "train_loss", "global_loss", "accuracy", "up_bytes", "down_bytes"):
             if record[key] is not None:
@@ -108,7 +105,7 @@ def free_folder(parent: Path, name: str) -> Path:
 
 
 def print_result(result: Result) -> int:
-    """How a run ended, in a few lines; the exit code."""
+    """Print how a run ended; returns the exit code."""
     last = result.records[-1]
     sent = sum(record["up_bytes"] + record["down_bytes"] for record in result.records)
     dense = 2 * 4 * result.weights.numel() * sum(record["clients"] for record in result.records)

@@ -1,0 +1,1 @@
+"""A sweep over fixed k, against which ``gradsift regret`` measures controllers: its runs, tables and drawings."""

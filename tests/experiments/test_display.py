@@ -1,0 +1,64 @@
+"""The live line in a terminal, plain lines elsewhere."""
+
+import io
+import os
+from typing import Any
+
+import pytest
+
+from gradsift.experiments.display import Display, clock, size
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def record(number: int) -> dict[str, Any]:
+    return {
+        "round": number, "k": 1234.5, "cost": 234.4, "up_bytes": 5e6, "down_bytes": 5e6,
+        "global_loss": 1.23456, "accuracy": 0.98765,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_every_number_is_seen_in_a_terminal_of_any_usual_width(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_: os.terminal_size((columns, 24)))
+    stream = Terminal()
+    with Display("digits-fab-top-k-extended-sign", 300, None, stream=stream) as display:
+        display.round(record(150))
+        shown = stream.getvalue().split("\r")[-1]
+    assert len(shown) < columns
+    for part in ("round 150/300", "loss 1.2346", "acc 0.988", "k 1234", "cost 234.4", "sent 10 MB", "left"):
+        assert part in shown
+    assert ("extended-sign" in shown) == (columns > 110)
+    assert stream.getvalue().endswith("\r")
+
+
+def test_a_budget_is_shown_in_place_of_the_rounds() -> None:
+    stream = io.StringIO()
+    with Display("run", 1_000_000, 400.0, stream=stream) as display:
+        display.round(record(150))
+    assert "round 150  " in stream.getvalue()
+    assert "cost 234.4/400" in stream.getvalue()
+
+
+def test_quiet_says_nothing_and_lines_come_only_with_an_evaluation() -> None:
+    for quiet, lines in ((True, 0), (False, 1)):
+        stream = io.StringIO()
+        with Display("run", 300, None, quiet=quiet, stream=stream) as display:
+            display.round(record(1))
+            display.round({**record(2), "global_loss": None, "accuracy": None})
+        assert stream.getvalue().count("\n") == lines
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1234, "1.23 kB"), (5e7, "50 MB"), (2e13, "20 TB")]
+)
+def test_sizes(count: float, text: str) -> None:
+    assert size(count) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (65.4, "1:05"), (3600, "1:00:00"), (45296, "12:34:56")])
+def test_clocks(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
