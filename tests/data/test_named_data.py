@@ -202,7 +202,7 @@ def femnist_with(**changes: Any) -> Callable[[Path, pytest.MonkeyPatch], None]:
         (unset, "gone.npz", {}, "there is no file gone.npz"),
         (unset, "gone.npz", {"aplha": 1}, "data 'gone.npz' has no option 'aplha'; did you mean 'alpha'?"),
         (unset, "gone.npz", {"source": 1}, "data 'gone.npz' has no option 'source'"),
-        (unset, ".", {}, "'.' is neither a LEAF folder (train or all_data) nor one of CIFAR-10 batches (data_batch_1)"),
+        (unset, ".", {}, "'.' is neither a LEAF folder (train or all_data) nor one of CIFAR-10 batches"),
         (unset, "digits", {"clients": 200}, "200 clients with at least 32 samples each need more than 1438"),
         (unset, "digits", {"alpha": 0}, "alpha must be above 0, got 0"),
     ],

@@ -64,5 +64,5 @@ def _folder_reader(path: Path) -> Callable[..., FederatedData]:
     if is_cifar10_folder(path):
         return import_cifar10
     raise GradsiftError(
-        f"{str(path)!r} is neither a LEAF folder (train or all_data) nor one of CIFAR-10 batches (data_batch_1)"
+        f"{str(path)!r} is neither a LEAF folder (train or all_data) nor one of CIFAR-10 batches (data_batch_1.bin)"
     )
