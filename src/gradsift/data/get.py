@@ -11,6 +11,7 @@ from gradsift.data.npz import Array
 from gradsift.data.partition import holdout
 from gradsift.draws import rng
 from gradsift.errors import GradsiftError, RunError, install
+from gradsift.records import files
 from gradsift.registry import nearest
 
 TEST_FRACTION = 0.1  # of each FEMNIST writer, as LEAF splits
@@ -33,7 +34,7 @@ def get(name: str, folder: str | os.PathLike[str]) -> Path:
         write(source.load_split, target)
     except (GradsiftError, RunError):
         raise
-    except Exception as problem:  # whatever the hub's client raises: no network, no space, a moved data set
+    except Exception as problem:  # whatever the library raises: no network, a full disk, a data set that moved
         raise RunError(f"could not get {name!r} from {hub}: {type(problem).__name__}: {problem}") from problem
     return target
 
@@ -46,7 +47,7 @@ def write_femnist(split: Callable[[str], Iterable[Row]], folder: Path) -> None:
         writers.append(str(row["writer_id"]))
         labels.append(int(row["character"]))
     names, writer = np.unique(writers, return_inverse=True)
-    number = rng(0, "clients").permutation(len(names))  # so that the first 156 are a random sample of the writers
+    number = rng(0, "clients").permutation(len(names))  # the first 156 are then a random sample of the writers
     _save(
         folder / "femnist.npz",
         x=255 - np.stack(images),  # ink as 255
@@ -82,13 +83,7 @@ def _save(path: Path, **arrays: Array) -> None:
     if path.exists():
         raise GradsiftError(f"{path} exists already")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    files.write(path, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
 
 
 _FETCH: dict[str, tuple[str, Callable[[Callable[[str], Iterable[Row]], Path], None]]] = {

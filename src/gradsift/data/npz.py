@@ -23,6 +23,7 @@ from gradsift.data import partition as partitions
 from gradsift.data.convert import check_layout, client_ids, inputs, targets, tensor
 from gradsift.data.federated import NOBODY, FederatedData
 from gradsift.errors import GradsiftError
+from gradsift.records import files
 
 ARRAYS = ("x", "y", "client", "split", "client_name", "classes", "layout")
 TEST_FRACTION = 0.1
@@ -160,16 +161,10 @@ def save_npz(data: FederatedData, path: str | os.PathLike[str], *, overwrite: bo
         arrays["client_name"] = np.array(data.client_names)
     if data.num_classes is not None:
         arrays["classes"] = np.array(data.num_classes)
-    # A crash half-way must not leave half a file under the good name.
-    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with partial.open("wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-        partial.replace(path)
+        files.write(path, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
     except OSError as problem:
         raise GradsiftError(f"cannot write {path}: {problem}") from problem
-    finally:
-        partial.unlink(missing_ok=True)
     return path
 
 

@@ -1,11 +1,11 @@
 """``write_report``: from run folders to a page and its figures."""
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradsift.errors import GradsiftError, RunError, install
+from gradsift.records import files
 from gradsift.registry import nearest
 from gradsift.report.methods import Method, group
 from gradsift.report.runs import Run
@@ -84,12 +84,12 @@ def _write(
     written: list[Path] = []
 
     def shown(drawn: "Drawn") -> page.Shown:
-        files = [folder / f"{drawn.name}.{kind}" for kind in formats]
-        for file in files:
-            export.save(drawn.figure, file)
-        written.extend(files)
+        paths = [folder / f"{drawn.name}.{kind}" for kind in formats]
+        for path in paths:
+            export.save(drawn.figure, path)
+        written.extend(paths)
         svg = export.inline(drawn.figure, drawn.name, drawn.title, drawn.alt)
-        return page.shown(drawn, svg, [f"{FIGURES}/{file.name}" for file in files])
+        return page.shown(drawn, svg, [f"{FIGURES}/{path.name}" for path in paths])
 
     sections = [
         page.Section(name, heading, said, tuple(shown(drawn) for drawn in figures if drawn is not None))
@@ -98,9 +98,7 @@ def _write(
     name = str((methods[0].runs[0].config.get("data") or {}).get("name") or "runs")
     html = page.render(title or f"gradsift: {name}", methods, rows, sections, notes)
     index = out / "index.html"
-    temporary = out / ".index.html.tmp"
-    temporary.write_text(html, encoding="utf-8")
-    os.replace(temporary, index)
+    files.write(index, html.encode())
     _remove_old(folder, written)
     return ReportFiles(index, tuple(written), tuple(rows), tuple(notes))
 
