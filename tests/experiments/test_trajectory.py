@@ -50,12 +50,12 @@ def test_a_file_holds_what_the_folder_held(tmp_path: Path) -> None:
 def test_another_clock_is_another_run(tmp_path: Path, sparsifier: str) -> None:
     one = made(tmp_path / "a", sparsifier=sparsifier, comm_time=10.0)
     other = made(tmp_path / "b", sparsifier=sparsifier, comm_time=0.1)
-    np.testing.assert_allclose(one.reclocked(gradsift.NormalizedTime(0.1)).cost, other.cost, rtol=1e-12)
-    np.testing.assert_allclose(one.reclocked(gradsift.NormalizedTime(10.0)).cost, one.cost, rtol=1e-12)
+    np.testing.assert_allclose(one.repriced(gradsift.NormalizedTime(0.1)).cost, other.cost, rtol=1e-12)
+    np.testing.assert_allclose(one.repriced(gradsift.NormalizedTime(10.0)).cost, one.cost, rtol=1e-12)
     np.testing.assert_array_equal(one.loss, other.loss)
     money = gradsift.Money(up=1e-6, down=1e-7, compute=0.5)
     per_round = 4 * (0.5 + (4 if one.dense else 8) * (1e-6 * one.up + 1e-7 * one.down))
-    np.testing.assert_allclose(one.reclocked(money).round_cost, per_round, rtol=1e-12)
+    np.testing.assert_allclose(one.repriced(money).round_cost, per_round, rtol=1e-12)
 
 
 def test_a_message_charged_as_dense_where_that_is_smaller_is_so_again(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_message_charged_as_dense_where_that_is_smaller_is_so_again(tmp_path: 
     found = from_folder(tmp_path / cheap.name)
     assert found is not None
     np.testing.assert_allclose(found.round_cost, 11.0)
-    np.testing.assert_allclose(found.reclocked(gradsift.NormalizedTime(0.5)).round_cost, 1.5)
+    np.testing.assert_allclose(found.repriced(gradsift.NormalizedTime(0.5)).round_cost, 1.5)
 
 
 def test_a_longer_run_is_cut_where_a_shorter_one_ends(tmp_path: Path) -> None:

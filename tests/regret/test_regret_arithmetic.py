@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from gradsift import GradsiftError
 from gradsift.regret.assumption2 import one_minimiser, shape
 from gradsift.regret.best import best, grid, refined
-from gradsift.regret.definition4 import regret
 from gradsift.regret.interval import interval, ratio
-from gradsift.regret.reach import cost_to, descent, least_unit_cost, unit_cost
+from gradsift.regret.reach import cost_to, descent, least_unit_cost, regret, unit_cost
 from gradsift.regret.spending import NEAR, right_signs, spending
 from tests.regret.synthetic import (
     START,

@@ -9,9 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
 from gradsift.report import figures, load_run, style
-from gradsift.report.axes import cost_axis
 from gradsift.report.figures import Drawn
-from gradsift.report.methods import Method, group
+from gradsift.report.methods import Method, cost_axis, group
 from gradsift.report.plot import drawing
 from gradsift.report.runs import Floats
 from tests.report.folders import comparison, config, records, write

@@ -1,1 +1,1 @@
-"""The command line. Nothing here imports torch before there is work to do, so that ``--help`` is quick."""
+"""The command line. A command is imported when it is carried out, so that ``--help`` need not wait for torch."""

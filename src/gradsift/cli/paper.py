@@ -1,4 +1,4 @@
-"""``gradsift paper``: the figures of the paper, run, kept and drawn."""
+"""``gradsift paper``: carry out the experiments of the paper's figures, keep their results and draw them."""
 
 import argparse
 import importlib.util

@@ -119,10 +119,10 @@ def _own_setup(settings: dict[str, Any]) -> Setup:
 
 def _clocks(settings: dict[str, Any], given: argparse.Namespace) -> tuple[Clock, ...]:
     if settings["encoded_bytes"]:
-        raise UsageError("--encoded-bytes: a sweep is clocked again from the elements sent, not from their bytes")
+        raise UsageError("--encoded-bytes: a sweep is priced again from the elements sent, not from their bytes")
     if settings["cost"] != "normalized-time":
         if settings["clients_per_round"] is not None:
-            raise UsageError(f"--clients-per-round: a sweep cannot be clocked again by {settings['cost']}")
+            raise UsageError(f"--clients-per-round: a sweep cannot be priced again by {settings['cost']}")
         if given.comm_times is not None:
             raise UsageError(f"--comm-times has no meaning with --cost {settings['cost']}: it is of normalized-time")
         name, chosen = settings["cost"], settings["set"].get("cost", {})

@@ -1,7 +1,6 @@
 """Federated data: the container, where it comes from, and how it is shared out among clients."""
 
-from gradsift.data.cifar10 import cifar10
-from gradsift.data.cifar10_batches import import_cifar10
+from gradsift.data.cifar10 import cifar10, import_cifar10
 from gradsift.data.describe import Description, describe
 from gradsift.data.digits import digits
 from gradsift.data.federated import FederatedData

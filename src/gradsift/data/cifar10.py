@@ -1,9 +1,12 @@
-"""CIFAR-10 (Krizhevsky 2009), by default one class a client as in the paper's experiments.
+"""CIFAR-10 (Krizhevsky 2009), by default with one class a client as in the paper's experiments.
 
-``cifar10/train-*.npz`` and ``cifar10/test.npz`` in the data folder; the official archives are in ``cifar10_batches``.
+It is read from ``cifar10/train-*.npz`` and ``cifar10/test.npz`` in the data folder, or from the author's own archive in
+its binary version.
 """
 
 import os
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +16,8 @@ from gradsift.data.npz import Array, load_npz, read_arrays
 from gradsift.errors import GradsiftError
 
 PARTS = [f"cifar10/train-{number}.npz" for number in range(4)] + ["cifar10/test.npz"]
+BATCHES = [f"data_batch_{number}.bin" for number in range(1, 6)] + ["test_batch.bin"]
+RECORD = 1 + 3 * 32 * 32  # bytes of an image in a batch: the label, then the pixels
 CLASSES = 10
 
 
@@ -31,44 +36,64 @@ def cifar10(
     """
     base = data_folder("cifar10", folder)
     paths = [data_file("cifar10", base, part) for part in PARTS]
-    images: list[Array] = []
-    labels: list[Array] = []
-    for path in paths:
-        arrays = read_arrays(path, ("x", "y"))
-        if set(arrays) != {"x", "y"}:
-            raise GradsiftError(f"{path} is not a part of CIFAR-10: it needs x and y, and has {sorted(arrays)}")
-        x = arrays["x"]
-        if x.dtype != np.uint8 or x.shape[1:] != (32, 32, 3):
-            raise GradsiftError(f"{path} is not a part of CIFAR-10: x is {x.dtype} {list(x.shape)}")
-        images.append(x)
-        labels.append(arrays["y"])
-    return share_out(
-        images, labels, "channels-last", clients=clients, partition=partition, alpha=alpha, at_least=at_least, seed=seed
-    )
+    options: dict[str, Any] = {"clients": clients, "partition": partition, "alpha": alpha, "at_least": at_least}
+    return _shared_out([_read_part(path) for path in paths], layout="channels-last", seed=seed, **options)
 
 
-def share_out(
-    images: list[Array],
-    labels: list[Array],
-    layout: str,
+def import_cifar10(
+    folder: str | os.PathLike[str],
     *,
-    clients: int,
-    partition: str,
-    alpha: float | None,
-    at_least: int | None,
-    seed: int,
+    clients: int = 100,
+    partition: str = "one-class",
+    alpha: float | None = None,
+    at_least: int | None = None,
+    seed: int = 0,
 ) -> FederatedData:
-    """The parts of CIFAR-10, of which the last is the test split, among clients."""
-    split = np.zeros(sum(len(part) for part in images), dtype=np.uint8)
-    split[len(split) - len(images[-1]) :] = 1
-    return load_npz(
-        {"x": np.concatenate(images), "y": np.concatenate(labels), "split": split},
-        name="cifar10",
-        clients=clients,
-        partition=partition,
-        alpha=alpha,
-        at_least=at_least,
-        layout=layout,
-        classes=CLASSES,
-        seed=seed,
-    )
+    """CIFAR-10 from the folder ``cifar-10-batches-bin``; the options are those of ``cifar10``."""
+    base = Path(folder)
+    if not (base / BATCHES[0]).exists():
+        why = f"it has no {BATCHES[0]}"
+        if is_cifar10_folder(base):
+            why = "its batches are Python pickles, which are never read; use the binary version, cifar-10-binary.tar.gz"
+        raise GradsiftError(f"{str(base)!r} is not a folder of CIFAR-10's binary batches: {why}")
+    options: dict[str, Any] = {"clients": clients, "partition": partition, "alpha": alpha, "at_least": at_least}
+    batches = [_read_batch(base / batch) for batch in BATCHES]
+    return _shared_out(batches, layout="channels-first", seed=seed, **options)
+
+
+def is_cifar10_folder(folder: Path) -> bool:
+    """Whether this looks like the author's archive, in the binary version or in the python one."""
+    return any((folder / name).exists() for name in (BATCHES[0], BATCHES[0].removesuffix(".bin")))
+
+
+def _shared_out(parts: list[tuple[Array, Array]], **options: Any) -> FederatedData:
+    """Images and labels, of which the last part is the test split, as a partition among clients."""
+    images, labels = zip(*parts, strict=True)
+    split = np.repeat(np.array([0, 1], dtype=np.uint8), [sum(map(len, images[:-1])), len(images[-1])])
+    arrays = {"x": np.concatenate(images), "y": np.concatenate(labels), "split": split}
+    return load_npz(arrays, name="cifar10", classes=CLASSES, **options)
+
+
+def _read_part(path: Path) -> tuple[Array, Array]:
+    arrays = read_arrays(path, ("x", "y"))
+    if set(arrays) != {"x", "y"}:
+        raise GradsiftError(f"{path} is not a part of CIFAR-10: it needs x and y, and has {sorted(arrays)}")
+    x = arrays["x"]
+    if x.dtype != np.uint8 or x.shape[1:] != (32, 32, 3):
+        raise GradsiftError(f"{path} is not a part of CIFAR-10: x is {x.dtype} {list(x.shape)}")
+    return x, arrays["y"]
+
+
+def _read_batch(path: Path) -> tuple[Array, Array]:
+    try:
+        content = path.read_bytes()
+    except OSError as problem:
+        raise GradsiftError(f"CIFAR-10 needs the file {path}: {problem.strerror}") from None
+    if not content or len(content) % RECORD:
+        raise GradsiftError(f"{path} is truncated or not a batch: {len(content)} bytes, not records of {RECORD}")
+    records = np.frombuffer(content, dtype=np.uint8).reshape(-1, RECORD)
+    labels = records[:, 0]
+    wrong = np.flatnonzero(labels >= CLASSES)
+    if len(wrong):
+        raise GradsiftError(f"{path} is damaged: label {labels[wrong[0]]} of image {wrong[0]} is not in 0 to 9")
+    return records[:, 1:].reshape(-1, 3, 32, 32), labels

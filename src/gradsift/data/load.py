@@ -5,8 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gradsift.data.cifar10 import PARTS, cifar10
-from gradsift.data.cifar10_batches import import_cifar10, is_cifar10_folder
+from gradsift.data.cifar10 import PARTS, cifar10, import_cifar10, is_cifar10_folder
 from gradsift.data.digits import digits
 from gradsift.data.federated import FederatedData
 from gradsift.data.femnist import FILE, femnist

@@ -120,7 +120,7 @@ class Trajectory:
             rounds = min(rounds, int(np.searchsorted(self.cost, stop.cost_budget / (1 + ROUNDING))) + 1)
         return self.cut(rounds)
 
-    def reclocked(self, cost: CostModel) -> "Trajectory":
+    def repriced(self, cost: CostModel) -> "Trajectory":
         """The same rounds priced by another cost model."""
         said = {"class": type(cost).__name__, **dataclasses.asdict(cost)}  # type: ignore[call-overload]
         config = {**self.config, "cost": json.loads(json.dumps(said))}

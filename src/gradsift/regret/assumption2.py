@@ -1,4 +1,4 @@
-"""Assumption 2, tested: is t(k, l) convex in k, how steep is it, and has it the same minimiser at every loss?"""
+"""A test of Assumption 2: is t(k, l) convex in k, how steep is it, and has it the same minimiser at every loss?"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,23 +11,23 @@ from gradsift.regret.reach import Floats
 
 
 class Shape(NamedTuple):
-    """t(k, l) at one loss, over the k that every seed passed that loss with."""
+    """t(k, l) at one loss, for the k with which every seed passed that loss."""
 
     loss: float
     ks: tuple[int, ...]
     means: tuple[float, ...]  # t(k, l), over seeds
     bends: tuple[int, ...]  # the k at which it is not convex
-    sure: tuple[int, ...]  # those of them that the seeds agree on, at 95 %; none can be with a single seed
+    sure: tuple[int, ...]  # those of them that are significant over the seeds, at 95 %; none with a single seed
     steepest: float  # the largest slope between neighbours
     minimiser: int | None  # None: no k passed that loss
-    as_good: tuple[int, ...]  # the k that the seeds cannot tell from it, at 95 %, paired; itself alone with one seed
+    as_good: tuple[int, ...]  # the k that are not significantly worse (95 %, paired by seed); with one seed itself
     lowest: tuple[float, ...]  # t(k, l) of the seed where it is least
     highest: tuple[float, ...]
-    open: tuple[int, ...] = ()  # k whose runs ended before, and had not spent enough by then to be worse for sure
+    open: tuple[int, ...] = ()  # k whose runs ended before that loss, without having spent enough to be worse
 
 
 def shape(loss: float, ks: Sequence[int], t: Floats, least_t: Floats | None = None) -> Shape:
-    """``t`` [K, S] at one loss; NaN where a seed did not pass it. ``least_t`` [K, S] is what t is there at least."""
+    """``t`` [K, S] at one loss; NaN where a seed did not pass it. ``least_t`` [K, S] is a lower bound of t there."""
     t = np.asarray(t, dtype=np.float64)
     whole = np.isfinite(t).all(axis=1)
     cut_off = np.asarray(ks)[~whole]

@@ -15,12 +15,12 @@ class Best(NamedTuple):
 
     k: int
     costs: tuple[float, ...]  # of each seed
-    at_edge: bool  # no smaller, or no larger, k got there: the true best may lie outside
-    open: tuple[int, ...] = ()  # k that ended before the loss, having spent less than this one: they may be better
+    at_edge: bool  # no smaller, or no larger, k reached the loss: the true best may be outside
+    open: tuple[int, ...] = ()  # k whose runs ended before the loss at a lower cost: they may be better
 
 
 def grid(low: float, high: float, points: int) -> list[int]:
-    """So many whole k, or fewer where they coincide, evenly spaced in their logarithm, both ends included."""
+    """``points`` integers evenly spaced on a logarithmic scale, both ends included; fewer where they coincide."""
     first, last = math.ceil(low), math.floor(high)
     if points < 2 or not 1 <= first < last:
         raise GradsiftError(f"no grid of {points} points in [{low!r}, {high!r}]")
@@ -29,7 +29,7 @@ def grid(low: float, high: float, points: int) -> list[int]:
 
 
 def best(ks: Sequence[int], costs: Floats, spent: Floats | None = None) -> Best | None:
-    """``costs`` [K, S], NaN where a seed did not get there; only k that all seeds reach it with can be the best.
+    """The k of the lowest mean cost; ``costs`` [K, S] is NaN where a seed did not reach the loss, which rules k out.
 
     ``spent`` [K, S] is what each run had spent when it ended.
     """
@@ -45,7 +45,7 @@ def best(ks: Sequence[int], costs: Floats, spent: Floats | None = None) -> Best 
 
 
 def refined(ks: Sequence[int], found: Iterable[int]) -> list[int]:
-    """``ks`` and, around each of those that were ``found`` best, the geometric middles to its neighbours."""
+    """``ks`` and, for each k that was ``found`` best, the geometric means of it and its neighbours."""
     more = set(ks)
     ordered = sorted(more)
     for k in found:

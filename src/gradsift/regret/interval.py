@@ -1,4 +1,4 @@
-"""Means over paired seeds, with the interval that so few of them allow."""
+"""Means over seeds, paired where two methods are compared, with their confidence intervals."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ NORMAL = 1.960
 
 
 class Interval(NamedTuple):
-    """A mean and its 95 % interval; without one from a single seed."""
+    """A mean and its 95 % interval, which a single seed does not have."""
 
     mean: float
     low: float | None
@@ -20,12 +20,12 @@ class Interval(NamedTuple):
 
 
 def student(seeds: int) -> float:
-    """Standard errors to each side of a mean over so many seeds that make 95 %."""
+    """Half the width of a 95 % interval of a mean over so many seeds, in standard errors."""
     return T[seeds - 2] if 2 <= seeds <= len(T) + 1 else NORMAL
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """The mean of values that are about normal."""
+    """The mean of values that are about normally distributed."""
     if len(values) < 2:
         return Interval(fmean(values), None, None, len(values))
     wide = student(len(values)) * stdev(values) / math.sqrt(len(values))
@@ -33,7 +33,7 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def ratio(one: Sequence[float], other: Sequence[float]) -> Interval:
-    """The geometric mean of one over the other, seed by seed: paired, so that what a seed does to both cancels."""
+    """The geometric mean of one over the other, paired by seed, so that what a seed does to both cancels."""
     logs = interval([math.log(a / b) for a, b in zip(one, other, strict=True)])
     low, high = (None if edge is None else math.exp(edge) for edge in (logs.low, logs.high))
     return Interval(math.exp(logs.mean), low, high, logs.seeds)

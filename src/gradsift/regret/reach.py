@@ -1,4 +1,4 @@
-"""T(l): what it cost to bring the loss down to l for the first time, on the line between two evaluations."""
+"""T(l), the cost until the loss is first down to l, and what follows from it: t(k, l) and the regret."""
 
 from collections.abc import Sequence
 
@@ -12,12 +12,12 @@ Floats = NDArray[np.float64]
 
 
 def descent(cost: ArrayLike, loss: ArrayLike) -> Curve:
-    """The lowest loss so far against the cost: a curve that never rises, as the paper's losses do not."""
+    """The lowest loss so far against the cost; like the losses of the paper's analysis, it never rises."""
     return Curve(np.asarray(cost, dtype=np.float64), np.minimum.accumulate(np.asarray(loss, dtype=np.float64)))
 
 
 def cost_to(curve: Curve, losses: ArrayLike) -> Floats:
-    """[L] T(l) for each loss; NaN where it is not reached. A loss above the start costs nothing."""
+    """[L] T(l) for each loss, interpolated between evaluations; NaN where it is not reached, 0 above the start."""
     reached = [cost_to_reach(curve, float(loss), falling=True) for loss in np.ravel(np.asarray(losses))]
     return np.array([np.nan if cost is None else cost for cost in reached])
 
@@ -29,8 +29,17 @@ def unit_cost(curve: Curve, losses: Sequence[float], half: float) -> Floats:
 
 
 def least_unit_cost(curve: Curve, losses: Sequence[float], half: float) -> Floats:
-    """[L] what t(k, l) is at least: where the run ended on the way, what it had spent on it until then."""
+    """[L] a lower bound of t(k, l), from what had been spent where the run ended before the loss was passed."""
     at, end = np.asarray(losses, dtype=np.float64), float(curve.x[-1])
     low, high = (np.nan_to_num(cost_to(curve, edge), nan=end) for edge in (at - half, at + half))
     spent: Floats = (low - high) / (2 * half)
     return spent
+
+
+def regret(curve: Curve, best: Curve) -> Floats:
+    """R(M) of Definition 4 after each evaluation of ``curve``; NaN where ``best``, at the best k, ended before.
+
+    R(M) is the sum over rounds of tau_m(k_m), which is what was spent, minus the integral of t(k*, l) from L_M to L_0,
+    which is what a run at k* spends until its loss is L_M. Both curves are as ``descent`` makes them.
+    """
+    return curve.x - cost_to(best, curve.y)

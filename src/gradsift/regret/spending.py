@@ -1,4 +1,4 @@
-"""Where a controller's cost went, by counting: the rounds with a k far from the best, and the signs that it had."""
+"""Where a controller's cost went: into rounds with k far from the best, and with estimated signs missing or wrong."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from gradsift.regret.reach import Floats
 
 NEAR = 2.0  # a k within this factor of the best is near it
-APART = 0.05  # in logarithms of the cost, from which a sweep tells two k apart
+APART = 0.05  # of the logarithm of the cost: two k with a smaller difference count as equal
 
 
 class Spending(NamedTuple):
-    """Numbers of rounds, and the part of the whole cost that went into them."""
+    """Numbers of rounds, and the share of the whole cost that they had."""
 
     rounds: int
     cost: float
@@ -23,13 +23,13 @@ class Spending(NamedTuple):
     small_cost: float
     no_sign: int  # rounds without a usable sign
     no_sign_cost: float
-    judged: int  # rounds with a sign of which the sweep says what it should have been
-    wrong: int  # those of them with the other one
+    judged: int  # rounds with a sign, where the sweep says what it should have been
+    wrong: int  # those of them with the other sign
     wrong_cost: float
 
 
 def right_signs(k: Floats, probe: Floats, ks: Sequence[int], costs: Floats) -> NDArray[np.int64]:
-    """[M] the sign that a sweep expects where k was compared with ``probe``: 1 if k costs more, -1 if less, 0 if open.
+    """[M] the right sign where k was compared with ``probe``: 1 if k costs more, -1 if less, 0 if it is not known.
 
     ``costs`` [K] is what each of ``ks`` needs to the target, on a line between them in logarithms. It says nothing
     outside of them, nor where the two are less than APART from each other.
@@ -47,7 +47,7 @@ def right_signs(k: Floats, probe: Floats, ks: Sequence[int], costs: Floats) -> N
 def spending(
     k: Floats, round_cost: Floats, sign: NDArray[np.int64], right: NDArray[np.int64], best_k: float
 ) -> Spending:
-    """Count the rounds of a run, up to where it reached its target. Signs are -1 or 1, anything else is none."""
+    """Count the rounds of a run until it reached its target; a sign other than -1 and 1 counts as missing."""
     total = float(round_cost.sum())
     large, small = k > NEAR * best_k, k < best_k / NEAR
     none = ~np.isin(sign, (-1, 1))

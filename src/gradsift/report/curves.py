@@ -1,8 +1,7 @@
-"""Curves over seeds: each seed has its own cost axis, a figure has one.
+"""Curves averaged over seeds, whose points are at different costs.
 
-Every seed is interpolated linearly between its own points, on one grid that ends where the first of them ends: no
-value is made up outside a seed's own range, and the mean is over the same seeds everywhere. What the longer seeds have
-beyond that is kept as it is, one tail a seed.
+Every seed is interpolated linearly on one grid, which ends where the shortest seed ends: nothing is extrapolated, and
+the mean is over the same seeds everywhere. The rest of each longer seed is kept as its tail.
 """
 
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ class Curve(NamedTuple):
 
 
 class Band(NamedTuple):
-    """Mean, lowest and highest over the seeds, where all of them have a value, and the rest of the longer ones."""
+    """Mean, lowest and highest over the seeds, as far as all of them go, and the tails of the longer ones."""
 
     x: Floats
     mean: Floats
@@ -34,7 +33,7 @@ class Band(NamedTuple):
 
 
 def curve(x: Floats, y: Floats) -> Curve:
-    """The points that have a value; of several at the same x (rounds that cost nothing) the last."""
+    """The points that have a value; of several at the same x, after rounds without cost, the last."""
     there = np.isfinite(y)
     x, y = x[there], y[there]
     last = np.append(np.diff(x) > 0, True)[: len(x)]
@@ -56,7 +55,7 @@ def per_round(run: Run, values: Floats, first: float | None = None) -> Curve:
 
 
 def at(given: Curve, x: float) -> float | None:
-    """The value at x, on the line between its neighbours; None outside the curve."""
+    """The value at x by linear interpolation; None outside the curve."""
     if len(given.x) == 0 or not given.x[0] <= x <= given.x[-1]:
         return None
     return float(np.interp(x, given.x, given.y))

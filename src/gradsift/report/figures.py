@@ -1,4 +1,4 @@
-"""The figures of a report: what each shows, in a drawing, a caption, and words for those who cannot see it."""
+"""The figures of a report, each with a caption and a description for readers who cannot see it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,9 +7,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from gradsift.report import text
-from gradsift.report.axes import cost_axis
 from gradsift.report.curves import Band, Curve, band, evaluations, over_rounds, per_round
-from gradsift.report.methods import Method
+from gradsift.report.methods import Method, cost_axis
 from gradsift.report.plot import Plot, spans
 from gradsift.report.runs import Floats, Run
 from gradsift.report.style import look
@@ -17,12 +16,12 @@ from gradsift.report.style import look
 BANDS = "Line: mean over seeds. Band: lowest to highest seed."
 INTERVALS = "Line: mean over seeds. Shaded: from the lowest to the highest bound.\nThin lines: the bounds of each seed."
 TAILS = "\nThin line: a longer seed by itself."
-EARLY = 0.1  # of a run: what its loss is before may be above the axis
+EARLY = 0.1  # of a run: the axis may leave out the losses before
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """One figure with its words."""
+    """One figure with its title, caption and description."""
 
     name: str  # of its files
     title: str
@@ -62,7 +61,7 @@ def course(methods: Sequence[Method], what: str, against: str, target: float | N
 
 
 def all_k(methods: Sequence[Method]) -> Drawn | None:
-    """k of every method that has one to speak of, over the rounds."""
+    """k over the rounds, of every method whose messages depend on it."""
     shown = [(i, m) for i, m in enumerate(methods) if not m.dense]
     found = [(i, over_rounds([run.k for run in m.runs])) for i, m in shown]
     bands = [(i, made[0]) for i, made in found if made is not None]
@@ -121,7 +120,7 @@ def traffic(methods: Sequence[Method], way: str) -> Drawn:
 
     def seed(run: Run) -> Curve:
         values = run.up if way == "up" else run.down
-        # A logarithmic axis has no place for rounds before anything was sent.
+        # A logarithmic axis cannot show the rounds before anything was sent.
         return per_round(run, np.where(values > 0, values, np.nan)) if log else per_round(run, values, first=0.0)
 
     bands = _bands(methods, seed)
@@ -149,7 +148,7 @@ def traffic(methods: Sequence[Method], way: str) -> Drawn:
 
 
 def contributions(methods: Sequence[Method]) -> Drawn | None:
-    """How much of what was used came from each client, least-used first. None: nothing was used yet."""
+    """The share of each client in the elements used, least-used client first. None: nothing was used yet."""
     bands = _bands(methods, _sorted_use)
     if not bands:
         return None
@@ -190,7 +189,7 @@ def _draw(plot: Plot, methods: Sequence[Method], bands: Sequence[tuple[int, Band
 
 
 def _cut(plot: Plot, bands: Sequence[Band], target: float | None) -> str:
-    """Give the axis to what comes after the first tenth of each run, if it had less than half of it; and say so."""
+    """Cut off the losses of the first tenth of each run if they take more than half of the axis; returns a note."""
     levels = [] if target is None else [np.array([target])]
     tails = [tail.y for b in bands for tail in b.tails]
     later = np.concatenate([*levels, *tails, *(_after(b, EARLY * b.x[-1]) for b in bands if len(b.x))])

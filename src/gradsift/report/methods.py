@@ -1,4 +1,4 @@
-"""Runs that differ in nothing but their seed are one method; its label says what sets it apart from the others."""
+"""Runs that differ only in their seed are one method; its label says how it differs from the other methods."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -10,19 +10,25 @@ import numpy as np
 from gradsift.report.runs import Run
 from gradsift.report.text import number, shortened
 
-# What may differ between two seeds of one method: identity, chance, when to stop, and what only changes the speed;
-# and the command, which says the rest over again. The data's checksum is looked at separately: a seed may also have
-# dealt the data out to the clients.
+# What may differ between two runs of one method: the seed, when to stop, what only changes the speed, and the command,
+# which repeats the rest. The data's checksum is compared separately, since a seed may also decide the partition.
 FREE_SECTIONS = {"run", "start", "stop", "versions", "command"}
 FREE_PATHS = {"settings.seed", "settings.clients_per_chunk", "settings.eval_batch", "data.checksum"}
-FREE_NAMES = {"seed", "out"}  # wherever they stand
+FREE_NAMES = {"seed", "out"}  # in any section
+
+COST_AXES = {
+    "LinkTime": "Time (s)",
+    "Energy": "Energy (J)",
+    "Money": "Money (in the currency of the prices)",
+    "WeightedSum": "Cost (weighted sum)",
+}
 
 Flat = dict[str, Any]  # dotted path -> JSON value that is not an object
 
 
 @dataclass(frozen=True, eq=False)
 class Method:
-    """Runs over seeds, in the order of their seeds."""
+    """The runs of one method, in the order of their seeds."""
 
     label: str
     runs: tuple[Run, ...]
@@ -30,7 +36,7 @@ class Method:
 
     @property
     def dense(self) -> bool:
-        """Whether its messages are whole or empty in every run, so that its k is not how many elements are sent."""
+        """Whether its messages are whole vectors or empty in every run, so that k is not their size."""
         return all(run.dense for run in self.runs)
 
 
@@ -43,7 +49,7 @@ def flatten(value: Any, path: str = "") -> Flat:
 
 
 def group(runs: Iterable[Run]) -> tuple[list[Method], list[str]]:
-    """Methods in the order in which their first run was given, and what a reader should be told about the choice."""
+    """Methods in the order of their first runs, and notes for the reader about runs that were left out."""
     families: dict[str, list[Run]] = {}
     for run in runs:
         families.setdefault(json.dumps(_identity(run.config), sort_keys=True), []).append(run)
@@ -74,7 +80,7 @@ def _identity(config: dict[str, Any]) -> Flat:
 
 
 def _by_data(family: list[Run]) -> list[list[Run]]:
-    """One seed on several data sets makes several methods; else data that differ from seed to seed came of the seed."""
+    """One seed on several data sets makes several methods; otherwise the data differ because of the seed."""
 
     def checksum(run: Run) -> str:
         return json.dumps(run.config.get("data", {}).get("checksum"))
@@ -89,7 +95,7 @@ def _by_data(family: list[Run]) -> list[list[Run]]:
 
 
 def _one_a_seed(seeds: list[Run], notes: list[str]) -> list[Run]:
-    """A seed that was run twice counts once, or the spread over seeds would look smaller than it is."""
+    """Keep the longest run of each seed: a seed counted twice would make the spread over seeds look too small."""
     kept: dict[int, Run] = {}
     for run in seeds:
         other = kept.get(run.seed)
@@ -111,7 +117,7 @@ def _common(configs: list[Flat]) -> Flat:
 
 
 def _labels(methods: list[Method]) -> list[str]:
-    """Names; where they do not suffice, the cost model, then whatever else differs, and at last a number."""
+    """Names; where they are not unique, also the cost model, then other settings that differ, then a number."""
     labels = [_name(method) for method in methods]
     if len({json.dumps(method.runs[0].config.get("cost"), sort_keys=True) for method in methods}) > 1:
         labels = [f"{label}, {_cost(method)}" for label, method in zip(labels, methods, strict=True)]
@@ -133,7 +139,7 @@ def _labels(methods: list[Method]) -> list[str]:
 
 
 def _telling(paths: list[str]) -> list[str]:
-    """Of what differs, what a reader needs: not the checksum where the data have another name too, and so on."""
+    """The settings that a label may name; checksums only where nothing else differs."""
     useful = [p for p in paths if p.partition(".")[0] not in FREE_SECTIONS and p not in FREE_PATHS - {"data.checksum"}]
     named = [p for p in useful if p not in ("data.checksum", "model.text")]
     return (named or useful)[:4]
@@ -159,3 +165,16 @@ def _cost(method: Method) -> str:
         said = f"comm_time {shortened(options['comm_time'], 24)}"
         return said if options.get("comp_time", 1) == 1 else f"{said}, comp_time {shortened(options['comp_time'], 24)}"
     return f"{cost.get('class')}({', '.join(f'{name} {shortened(value, 16)}' for name, value in options.items())})"
+
+
+def cost_axis(methods: Sequence[Method]) -> str:
+    """The title of the cost axis: what is counted, and its unit."""
+    costs = [method.runs[0].config.get("cost") or {} for method in methods]
+    kinds = {str(cost.get("class")) for cost in costs}
+    if len(kinds) > 1:
+        return "Cost (each method by its own cost model)"
+    kind = kinds.pop()
+    if kind == "NormalizedTime":
+        one = all(cost.get("comp_time", 1) == 1 for cost in costs)
+        return "Normalised time (computation of a round = 1)" if one else "Normalised time"
+    return COST_AXES.get(kind, "Cost" if kind == "None" else f"Cost ({kind})")

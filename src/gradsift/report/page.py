@@ -8,9 +8,8 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from gradsift.report import text
-from gradsift.report.axes import cost_axis
 from gradsift.report.figures import Drawn
-from gradsift.report.methods import Method, differing, flatten
+from gradsift.report.methods import Method, cost_axis, differing, flatten
 from gradsift.report.style import css_variables, look
 from gradsift.report.summary import Row
 from gradsift.report.table import table

@@ -1,4 +1,4 @@
-"""What came of each method, in numbers: mean and spread over its seeds. No figures here, so no matplotlib."""
+"""The results of each method as numbers, mean and spread over seeds; matplotlib is not needed."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from gradsift.report.runs import Floats, Run, find_runs, load_run
 
 
 class Spread(NamedTuple):
-    """One number a seed, from the seeds that have it: ``len(values)`` of ``seeds``."""
+    """One number for each seed that has it: ``len(values)`` of ``seeds`` seeds."""
 
     values: tuple[float, ...]
     seeds: int
@@ -67,7 +67,7 @@ class Row:
     target_accuracy: float | None
     cost_to_loss: Spread | None  # None: no target was given
     cost_to_accuracy: Spread | None
-    equal_cost: float | None  # the cost at which the next two are taken; None: nothing to compare, or no common clock
+    equal_cost: float | None  # at which the next two are taken; None with one method or different cost models
     loss_at_equal_cost: Spread
     accuracy_at_equal_cost: Spread
     up_bytes: Spread
@@ -78,12 +78,12 @@ class Row:
 def summarise(
     runs: Iterable[Run | str | Path], target_loss: float | None = None, target_accuracy: float | None = None
 ) -> list[Row]:
-    """One row a method, in the order in which the methods first occur among ``runs`` (folders, or loaded runs)."""
+    """One row for each method, in the order of their first runs; ``runs`` are folders or loaded runs."""
     return summarise_methods(group(loaded(runs))[0], target_loss, target_accuracy)
 
 
 def loaded(runs: Iterable[Run | str | Path]) -> list[Run]:
-    """Runs as they are; folders (and folders of folders) read."""
+    """Runs that are loaded already, and those read from folders and folders of folders."""
     found: list[Run] = []
     for run in runs:
         found += [run] if isinstance(run, Run) else [load_run(path) for path in find_runs([run])]
@@ -94,7 +94,7 @@ def summarise_methods(
     methods: Sequence[Method], target_loss: float | None = None, target_accuracy: float | None = None
 ) -> list[Row]:
     """``summarise`` for runs that are grouped already."""
-    StopWhen(target_loss=target_loss, target_accuracy=target_accuracy)  # refuses what no run could be told either
+    StopWhen(target_loss=target_loss, target_accuracy=target_accuracy)  # refuses impossible targets
     equal = equal_cost(methods)
     return [_row(method, target_loss, target_accuracy, equal) for method in methods]
 
@@ -107,14 +107,14 @@ def stated_target(runs: Iterable[Run], name: str) -> float | None:
 
 
 def equal_cost(methods: Sequence[Method]) -> float | None:
-    """The largest cost that every evaluated run has reached; None with one method, or where clocks differ."""
+    """The largest cost that every evaluated run has reached; None with one method, or where cost models differ."""
     ends = [run.evaluated_cost[-1] for method in methods for run in method.runs if len(run.evaluated) > 1]
     clocks = {str(method.runs[0].config.get("cost")) for method in methods}
     return float(min(ends)) if len(methods) > 1 and len(clocks) == 1 and ends else None
 
 
 def cost_to_reach(given: Curve, target: float, *, falling: bool) -> float | None:
-    """The cost at which a curve first reaches the target, on the line between two evaluations; None: it does not."""
+    """The cost at which a curve first reaches the target, interpolated between evaluations; None if it never does."""
     sign = 1.0 if falling else -1.0
     above = sign * (given.y - target)
     there = np.flatnonzero(above <= 0)

@@ -1,4 +1,4 @@
-"""The summary as a table of words, the same on the page and in the terminal."""
+"""The summary as a table of text, for the page and for the terminal."""
 
 from collections.abc import Callable, Sequence
 from statistics import fmean
@@ -33,7 +33,7 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[Cell]]]:
             columns.append([_cell(spread, show, empty) for spread in spreads])
 
     def reach(name: str, each: Callable[[Row], Spread | None], final: Callable[[Row], Spread]) -> None:
-        # Shown even if no one reached it. A run that was never evaluated did not miss its target.
+        # Shown even if no method reached it; a run without an evaluation is told from one that missed the target.
         names.append(name)
         columns.append([_cell(each(r), _numbers, "not reached" if final(r).values else "not evaluated") for r in rows])
 

@@ -106,7 +106,7 @@ def _write(
 def _sections(
     methods: list[Method], target_loss: float | None, target_accuracy: float | None
 ) -> list[tuple[str, str, tuple[str, ...], list["Drawn | None"]]]:
-    """id, heading, what to say above the figures, and the figures: those that there is something for."""
+    """The sections of the page: id, heading, text above the figures, and the figures, None where there is no data."""
     from gradsift.report import figures
 
     courses = [
@@ -155,7 +155,7 @@ def _notes(methods: list[Method]) -> list[str]:
 
 
 def _remove_old(folder: Path, written: list[Path]) -> None:
-    """Figures of an earlier report in the same place that this one does not have would be taken for its own."""
+    """Remove figures that an earlier report left in the folder and that this one does not have."""
     from gradsift.report.export import FORMATS
 
     for path in folder.glob("*"):

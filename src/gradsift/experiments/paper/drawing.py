@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 
 from gradsift.cost import NormalizedTime
 from gradsift.experiments.experiment import Experiment
-from gradsift.experiments.paper import clocks
+from gradsift.experiments.paper import pricing
 from gradsift.experiments.paper.figures import COMM_TIMES
 from gradsift.experiments.paper.methods import Family, as_methods, families
 from gradsift.experiments.store import Store
@@ -28,7 +28,7 @@ def draw(figure: str, experiments: Sequence[Experiment], store: Store, folder: P
         if figure == "fig1":
             drawn = _aligned(experiments, store)
         elif figure in ("fig7", "fig8"):
-            drawn = _clocked(found)
+            drawn = _sequences(found)
         else:
             drawn = _compared(figure, found)
         folder.mkdir(parents=True, exist_ok=True)
@@ -44,8 +44,8 @@ def draw(figure: str, experiments: Sequence[Experiment], store: Store, folder: P
 def _compared(figure: str, found: Sequence[Family]) -> list[Drawn | None]:
     """Loss and accuracy against cost (energy and money: as far as all runs go), and what else the figure shows."""
     methods = as_methods(found)
-    clocked = as_methods(clocks.under(found, clocks.OTHER[figure])) if figure in clocks.OTHER else methods
-    drawn = [figures.course(clocked, what, "cost", None) for what in ("loss", "accuracy")]
+    priced = as_methods(pricing.under(found, pricing.OTHER[figure])) if figure in pricing.OTHER else methods
+    drawn = [figures.course(priced, what, "cost", None) for what in ("loss", "accuracy")]
     if figure == "fig4":
         drawn += [figures.contributions(methods), _distribution(found)]
     else:
@@ -77,11 +77,11 @@ def _distribution(found: Sequence[Family]) -> Drawn | None:
     return Drawn("distribution", title, f"{title}, a line a seed.", f"Line chart: {title.lower()}.", plot.done())
 
 
-def _clocked(found: Sequence[Family]) -> list[Drawn | None]:
+def _sequences(found: Sequence[Family]) -> list[Drawn | None]:
     """The sequences of k, and the loss and accuracy that each gives under each communication time."""
     drawn = [figures.all_k(_first_seeds(as_methods(found)))]
     for comm_time in COMM_TIMES:
-        methods = as_methods(clocks.under(found, NormalizedTime(comm_time)))
+        methods = as_methods(pricing.under(found, NormalizedTime(comm_time)))
         for what in ("loss", "accuracy"):
             one = figures.course(methods, what, "cost", None)
             drawn.append(None if one is None else replace(one, name=f"{what}-comm{comm_time:g}"))

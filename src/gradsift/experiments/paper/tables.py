@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gradsift.experiments.experiment import Experiment
-from gradsift.experiments.paper import clocks
+from gradsift.experiments.paper import pricing
 from gradsift.experiments.paper.methods import as_methods, families, largest_lead, over_seeds, settled
 from gradsift.experiments.store import Store
 from gradsift.experiments.trajectory import Trajectory
@@ -23,9 +23,9 @@ def table(figure: str, experiments: Sequence[Experiment], store: Store, target_a
     unfinished = {e.label for e in experiments if store.get(e) is not None and not store.finished(e)}
     marked = [(f"{label} (not finished)" if label in unfinished else label, seeds) for label, seeds in found]
     if found and figure in ("fig7", "fig8"):
-        return _in_words(*clocks.matrix(marked))
-    if found and figure in clocks.OTHER:
-        return _in_words(*clocks.savings(marked, figure))
+        return _in_words(*pricing.matrix(marked))
+    if found and figure in pricing.OTHER:
+        return _in_words(*pricing.savings(marked, figure))
     names, cells = report_table(summarise_methods(as_methods(marked), None, target_accuracy))
     lines = [[str(cell) for cell in line] for line in cells]
     if len(found) > 1:

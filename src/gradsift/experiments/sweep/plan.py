@@ -71,7 +71,7 @@ class Plan:
         )
 
     def experiments(self, ks: Iterable[int]) -> list[Experiment]:
-        """All runs, one seed of everything before a second of anything."""
+        """All runs with one seed before the next seed."""
         sweep = list(ks)
         return [
             one
@@ -143,7 +143,7 @@ class Measured:
         """Every run of the sweep, by (k, seed), priced by every cost model."""
         runs = [(k, seed) for k in self.ks for seed in range(self.plan.seeds)]
         return {
-            clock.label: {run: curve_of(self.sweep[run].reclocked(clock.cost)) for run in runs}
+            clock.label: {run: curve_of(self.sweep[run].repriced(clock.cost)) for run in runs}
             for clock in self.plan.clocks
         }
 

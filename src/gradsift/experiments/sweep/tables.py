@@ -10,9 +10,8 @@ from gradsift.experiments.sweep.plan import Clock, Measured, curve_of
 from gradsift.experiments.trajectory import Trajectory
 from gradsift.regret.assumption2 import Shape, one_minimiser, shape
 from gradsift.regret.best import Best
-from gradsift.regret.definition4 import regret
 from gradsift.regret.interval import Interval, ratio
-from gradsift.regret.reach import cost_to, least_unit_cost, unit_cost
+from gradsift.regret.reach import cost_to, least_unit_cost, regret, unit_cost
 from gradsift.regret.spending import Spending, right_signs, spending
 from gradsift.report import text
 from gradsift.report.summary import Spread

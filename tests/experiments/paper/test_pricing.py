@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gradsift.experiments.paper import clocks
+from gradsift.experiments.paper import pricing
 from gradsift.experiments.paper.figures import COMM_TIMES, PRICES, energy, fig7
 from gradsift.experiments.paper.methods import Family, families
 from gradsift.experiments.store import Store
@@ -49,7 +49,7 @@ def slow_loss_at(rounds: list[dict[str, Any]], comm_time: float, cost: float, st
 
 
 def test_every_sequence_under_every_communication_time(store: Store) -> None:
-    names, table = clocks.matrix(found(store, fig7))
+    names, table = pricing.matrix(found(store, fig7))
     assert len(table) == 16
     runs = {(x, seed): lines(store, x, seed) for x in COMM_TIMES for seed in range(2)}
     starts = [
@@ -75,7 +75,7 @@ def test_every_sequence_under_every_communication_time(store: Store) -> None:
 
 def test_what_saving_energy_saves(store: Store) -> None:
     made = found(store, energy)
-    _, table = clocks.savings(made, "energy")
+    _, table = pricing.savings(made, "energy")
     target = max(float(t.loss.min()) for _, seeds in made for t in seeds)
     rates = PRICES["energy"]
     for number, (_, seeds) in enumerate(made):
@@ -99,5 +99,5 @@ def test_what_saving_energy_saves(store: Store) -> None:
 def test_a_seed_that_is_missing_is_said(store: Store) -> None:
     made = found(store, fig7)
     made[1] = (made[1][0], made[1][1][:1])
-    names, table = clocks.matrix(made)
+    names, table = pricing.matrix(made)
     assert {line[names.index("Seeds in which it is best")] for line in table} == {"seeds are missing"}

@@ -17,9 +17,9 @@ TIME = NormalizedTime(10.0)
 
 def under(found: Sequence[Family], cost: CostModel) -> list[Family]:
     """The same runs priced by another cost model, all cut at the cost that every one of them reaches."""
-    clocked = [(label, [t.reclocked(cost) for t in seeds]) for label, seeds in found]
-    common = min(float(t.cost[-1]) for _, seeds in clocked for t in seeds)
-    return [(label, [_cut(t, common) for t in seeds]) for label, seeds in clocked]
+    priced = [(label, [t.repriced(cost) for t in seeds]) for label, seeds in found]
+    common = min(float(t.cost[-1]) for _, seeds in priced for t in seeds)
+    return [(label, [_cut(t, common) for t in seeds]) for label, seeds in priced]
 
 
 def _cut(t: Trajectory, cost: float) -> Trajectory:
@@ -33,8 +33,8 @@ def matrix(found: Sequence[Family]) -> tuple[list[str], list[list[object]]]:
     """Every sequence of k under every communication time, at the cost that all of them reach."""
     lines: list[list[object]] = []
     for comm_time in COMM_TIMES:
-        clocked = under(found, NormalizedTime(comm_time))
-        rows = summarise_methods(as_methods(clocked))
+        priced = under(found, NormalizedTime(comm_time))
+        rows = summarise_methods(as_methods(priced))
         losses = [row.loss_at_equal_cost for row in rows]
         for row, (label, seeds) in zip(rows, found, strict=True):
             lines.append(
@@ -64,7 +64,7 @@ def savings(found: Sequence[Family], what: str) -> tuple[list[str], list[list[ob
     """Energy or money, and time, until the lowest loss that every run reaches; and the k that was found."""
     target = max(float(t.loss.min()) for _, seeds in found for t in seeds)
     lines: list[list[object]] = []
-    spent = [{t.seed: _until(t.reclocked(OTHER[what]), target) for t in seeds} for _, seeds in found]
+    spent = [{t.seed: _until(t.repriced(OTHER[what]), target) for t in seeds} for _, seeds in found]
     for (label, seeds), mine in zip(found, spent, strict=True):
         paired = [mine[seed] / other for seed, other in spent[-1].items() if seed in mine]  # the last minimises time
         lines.append(
@@ -72,7 +72,7 @@ def savings(found: Sequence[Family], what: str) -> tuple[list[str], list[list[ob
                 label,
                 Spread(tuple(mine.values()), len(seeds)),
                 Spread(tuple(paired), len(seeds)),
-                over_seeds(seeds, lambda t: _until(t.reclocked(TIME), target)),
+                over_seeds(seeds, lambda t: _until(t.repriced(TIME), target)),
                 over_seeds(seeds, lambda t: settled(t)[0]),
             ]
         )
