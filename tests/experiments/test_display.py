@@ -52,6 +52,17 @@ def test_quiet_says_nothing_and_lines_come_only_with_an_evaluation() -> None:
         assert stream.getvalue().count("\n") == lines
 
 
+def test_lines_so_many_seconds_apart_whether_evaluated_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    stream = Terminal()
+    with Display("run", 300, None, every=10.0, stream=stream) as display:
+        for number in range(1, 31):  # a second a round
+            now += 1.0
+            display.round({**record(number), "global_loss": None})
+    assert [line.split()[2] for line in stream.getvalue().splitlines()] == ["10/300", "20/300", "30/300"]
+
+
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0 B"), (999, "999 B"), (1234, "1.23 kB"), (5e7, "50 MB"), (2e13, "20 TB")]
 )

@@ -45,6 +45,18 @@ def test_all_runs_are_made(tmp_path: Path, processes: int) -> None:
     assert records(alone / name) == records(tmp_path / name)
 
 
+def test_of_a_finished_run_the_newest_checkpoint_stays_and_so_does_what_is_not_a_checkpoint(tmp_path: Path) -> None:
+    wanted = some(1, rounds=12)[0]
+    assert carry_out(wanted, tmp_path, quiet)
+    folder = tmp_path / wanted.name
+    (newest,) = checkpoints(folder)
+    others = [folder / name for name in ("checkpoint-best.npz", "checkpoint-00000003 copy.npz")]
+    for path in (*others, folder / "checkpoint-00000009.npz"):
+        path.write_bytes(newest.read_bytes())
+    assert carry_out(wanted, tmp_path, quiet)
+    assert sorted(folder.glob("*.npz")) == sorted([*others, newest])
+
+
 def test_a_longer_experiment_goes_on_from_the_shorter_one(tmp_path: Path) -> None:
     short, long = some(1)[0], some(1, rounds=11)[0]
     assert short.name == long.name
@@ -100,10 +112,10 @@ def test_a_run_that_another_process_has_is_waited_for(tmp_path: Path, capfd: pyt
     assert rounds(tmp_path / "runs", experiments) == [40, 40]
     with RunFolder.open(tmp_path / "runs" / experiments[0].name)._lock:
         longer = as_jobs(some(2, rounds=41))
-        assert work.work(longer, tmp_path / "runs", minutes=3 / 60) == "time limit"
+        assert work.work(longer, tmp_path / "runs", minutes=8 / 60) == "time limit"
         assert rounds(tmp_path / "runs", experiments) == [40, 41], "the others are made meanwhile"
         assert f"another process is at work on {experiments[0].name}: waiting" in capfd.readouterr().err
-        assert work.work(as_jobs(experiments), tmp_path / "runs", minutes=3 / 60) == "done", "these rounds are there"
+        assert work.work(as_jobs(experiments), tmp_path / "runs", minutes=8 / 60) == "done", "these rounds are there"
         assert capfd.readouterr().err == ""
     assert work.work(longer, tmp_path / "runs", quiet=True) == "done"
     assert rounds(tmp_path / "runs", experiments) == [41, 41]
@@ -146,7 +158,7 @@ from gradsift.experiments import work
 from tests.experiments.test_work import some
 if __name__ == "__main__":
     jobs = work.as_jobs(some(2, rounds=int(sys.argv[3])))
-    print(work.work(jobs, Path(sys.argv[1]), processes=int(sys.argv[2])))
+    print(work.work(jobs, Path(sys.argv[1]), processes=int(sys.argv[2]), quiet=True))
 """
 
 

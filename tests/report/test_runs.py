@@ -144,5 +144,6 @@ def test_whether_messages_are_dense(tmp_path: Path) -> None:
     sparse = write(tmp_path / "sparse", config(), records(4))
     dense = write(tmp_path / "dense", config(), records(4, dense=True))
     full = write(tmp_path / "full", config(), records(4, k=1000.0))
-    assert [load_run(path).dense for path in (sparse, dense, full)] == [False, True, False]
+    rounded = write(tmp_path / "rounded", config(), records(4, k=999.75))
+    assert [load_run(path).dense for path in (sparse, dense, full, rounded)] == [False, True, False, False]
     assert json.loads((full / "records.jsonl").read_text().splitlines()[0])["up_elements"] == 1000
