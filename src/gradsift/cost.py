@@ -8,13 +8,14 @@ for all clients, or a sequence with one for each. Bytes are bytes, not bits: 1 M
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gradsift import check
 from gradsift.errors import GradsiftError
+from gradsift.registry import Registry
 
 Floats = NDArray[np.float64]
 
@@ -30,6 +31,7 @@ class Traffic(NamedTuple):
     down_numbers: Floats
     up_bytes: Floats
     down_bytes: Floats
+    steps: int = 1  # gradients that each client that took part computed
 
     @classmethod
     def of(
@@ -47,6 +49,7 @@ class Traffic(NamedTuple):
         dense_fallback: bool = False,
         up_bytes: ArrayLike | None = None,
         down_bytes: ArrayLike | None = None,
+        steps: int = 1,
     ) -> "Traffic":
         """The traffic of a round in which each client sent ``up`` and received ``down`` elements.
 
@@ -55,7 +58,8 @@ class Traffic(NamedTuple):
         size of the probe difference, if it is to be charged; ``buffers`` are numbers that travel dense beside the
         elements, up and down. ``implied_indices``: both sides know the indices (a
         shared seed), so only values travel. ``dense_fallback``: a message is charged as dense where that is smaller.
-        ``up_bytes`` and ``down_bytes`` replace the default of 4 bytes a number by real encoded sizes.
+        ``up_bytes`` and ``down_bytes`` replace the default of 4 bytes a number by real encoded sizes. ``steps`` are the
+        gradients that each client computed.
         """
         if took_part is None:
             if clients is None:
@@ -70,6 +74,7 @@ class Traffic(NamedTuple):
         if clients is not None and clients != len(present):
             raise GradsiftError(f"took_part is of {len(present)} clients, not of {clients}")
         check.integer("dim", dim, 1)
+        check.integer("steps", steps, 1)
 
         def each(name: str, count: ArrayLike) -> Floats:
             counts = _floats(name, count)
@@ -91,15 +96,28 @@ class Traffic(NamedTuple):
         down_numbers = numbers(each("down", down)) + numbers(each("probe", probe)) + extra
         sent = up_numbers * NUMBER_BYTES if up_bytes is None else each("up_bytes", up_bytes) * present
         received = down_numbers * NUMBER_BYTES if down_bytes is None else each("down_bytes", down_bytes)
-        return cls(dim, present, up_numbers, down_numbers, sent, received)
+        return cls(dim, present, up_numbers, down_numbers, sent, received, steps)
 
 
 class CostModel(ABC):
     """Anything that prices a round. A new one defines ``round_cost``."""
 
+    name: ClassVar[str] = ""
+
     @abstractmethod
     def round_cost(self, traffic: Traffic) -> float:
         """Computation plus communication of this round."""
+
+
+_REGISTRY: Registry[CostModel] = Registry("cost", CostModel)  # type: ignore[type-abstract]
+register_cost_model = _REGISTRY.register
+describe = _REGISTRY.describe
+cost_models = _REGISTRY.names
+
+
+def cost_model(name: str, **options: Any) -> CostModel:
+    """The cost model called ``name``, such as ``"link-time"``; ``cost_models()`` lists them."""
+    return _REGISTRY.make(name, **options)
 
 
 def _floats(name: str, value: ArrayLike) -> Floats:
@@ -130,6 +148,7 @@ def _each(name: str, value: float | Sequence[float], traffic: Traffic) -> Floats
 Rate = float | Sequence[float]  # one for all clients, or one each
 
 
+@register_cost_model("normalized-time")
 @dataclass(frozen=True)
 class NormalizedTime(CostModel):
     """The paper's clock (Section V): computation is 1, a full dense exchange, up and down, is ``comm_time`` (beta).
@@ -150,9 +169,10 @@ class NormalizedTime(CostModel):
     def round_cost(self, traffic: Traffic) -> float:
         """comp_time + comm_time * numbers / 2D, for the client with the most of them."""
         numbers = (traffic.up_numbers + traffic.down_numbers)[traffic.took_part]
-        return float(self.comp_time + self.comm_time * numbers.max() / (2 * traffic.dim))
+        return float(self.comp_time * traffic.steps + self.comm_time * numbers.max() / (2 * traffic.dim))
 
 
+@register_cost_model("link-time")
 @dataclass(frozen=True)
 class LinkTime(CostModel):
     """Seconds: computation, then latency + bytes / bandwidth for each message, of the slowest client of the round.
@@ -174,7 +194,7 @@ class LinkTime(CostModel):
     def round_cost(self, traffic: Traffic) -> float:
         """The maximum over the clients that took part; an empty message costs nothing, not even latency."""
         latency = _each("latency", self.latency, traffic)
-        seconds = _each("compute", self.compute, traffic).copy()
+        seconds = _each("compute", self.compute, traffic) * traffic.steps
         for sent, name, bandwidth in (
             (traffic.up_bytes, "up_bandwidth", self.up_bandwidth),
             (traffic.down_bytes, "down_bandwidth", self.down_bandwidth),
@@ -200,9 +220,10 @@ class _PerByte(CostModel):
         total = (
             _each("up", self.up, traffic) * traffic.up_bytes + _each("down", self.down, traffic) * traffic.down_bytes
         )
-        return float((total + _each("compute", self.compute, traffic) * traffic.took_part).sum())
+        return float((total + _each("compute", self.compute, traffic) * traffic.steps * traffic.took_part).sum())
 
 
+@register_cost_model("energy")
 @dataclass(frozen=True)
 class Energy(_PerByte):
     """Joules: ``up`` and ``down`` a byte, ``compute`` a client and round, summed over the clients.
@@ -212,6 +233,7 @@ class Energy(_PerByte):
     """
 
 
+@register_cost_model("money")
 @dataclass(frozen=True)
 class Money(_PerByte):
     """A currency: ``up`` and ``down`` a byte, ``compute`` a client and round, summed over the clients.
