@@ -22,10 +22,10 @@ from gradsift.records.record import Record
 from gradsift.round import Attendance, Plan
 from gradsift.sampling import minibatch, participants, probe_sample
 from gradsift.simulation.flat import Loss
-from gradsift.simulation.literal import Literal
 from gradsift.simulation.settings import Settings
 from gradsift.simulation.state import Pending
 from gradsift.sparse import Sparse, stack
+from tests.reference.literal import Literal
 
 
 class Step(NamedTuple):
