@@ -32,7 +32,7 @@ from gradsift.errors import GradsiftError
 from gradsift.method import Method
 from gradsift.records.record import Record
 from gradsift.sparse import Ragged, Sparse, Whole, densify, kept, nothing
-from gradsift.sparsify.base import Round
+from gradsift.sparsify.base import Round, Sparsifier
 from gradsift.values import Exact
 
 Named = dict[str, Tensor]
@@ -176,8 +176,11 @@ def merge(
     probe = change = None
     if plan.probe_k is not None:
         smaller = plan.rnd.at(plan.probe_k)
-        probed = sparsifier.probe(uploads, share, plan.rnd, plan.probe_k).to(weights.device)
         fewer = sparsifier.truncate(uploads, smaller)
+        if type(sparsifier).probe is Sparsifier.probe:  # which would truncate again
+            probed = sparsifier.merge(fewer, share, smaller).to(weights.device)
+        else:
+            probed = sparsifier.probe(uploads, share, plan.rnd, plan.probe_k).to(weights.device)
         probe_cost = method.cost.round_cost(count_traffic(method, attendance, plan, fewer, probed))
         seen = seen._replace(probe_cost=probe_cost, used_probe_k=smaller.k)
         change = densify(probed).to(after).sub_(densify(merged))
