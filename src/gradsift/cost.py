@@ -53,26 +53,14 @@ class Traffic(NamedTuple):
     ) -> "Traffic":
         """The traffic of a round in which each client sent ``up`` and received ``down`` elements.
 
-        Counts are one number for all or one for each client; ``took_part`` (or just the number of ``clients``) says
-        who computed and sent: absentees send nothing, but receive what keeps their weights equal. ``probe`` is the
-        size of the probe difference, if it is to be charged; ``buffers`` are numbers that travel dense beside the
-        elements, up and down. ``implied_indices``: both sides know the indices (a
-        shared seed), so only values travel. ``dense_fallback``: a message is charged as dense where that is smaller.
-        ``up_bytes`` and ``down_bytes`` replace the default of 4 bytes a number by real encoded sizes. ``steps`` are the
-        gradients that each client computed.
+        Counts are one number for all clients or one for each. ``took_part`` (or just the number of ``clients``) says
+        who computed and sent; the others only receive what keeps their weights equal. ``probe`` is the size of the
+        probe's message, where it is charged. ``buffers`` are numbers that travel dense beside the elements, up and
+        down. ``implied_indices``: both sides know the indices, so only values travel. ``dense_fallback``: a message
+        counts as dense where that is smaller. ``up_bytes`` and ``down_bytes`` are encoded sizes, in place of 4 bytes a
+        number. ``steps`` are the gradients that each client computed.
         """
-        if took_part is None:
-            if clients is None:
-                raise GradsiftError("traffic needs took_part, or the number of clients")
-            check.integer("clients", clients, 1)
-            took_part = np.ones(clients, dtype=bool)
-        present = np.asarray(took_part)
-        if present.ndim != 1 or not present.any():
-            raise GradsiftError(f"no clients: took_part is {present.tolist()}")
-        if present.dtype != np.bool_:  # a list of client numbers, say
-            raise GradsiftError(f"took_part must be True or False for each client, got {present.tolist()}")
-        if clients is not None and clients != len(present):
-            raise GradsiftError(f"took_part is of {len(present)} clients, not of {clients}")
+        present = _present(took_part, clients)
         check.integer("dim", dim, 1)
         check.integer("steps", steps, 1)
 
@@ -97,6 +85,23 @@ class Traffic(NamedTuple):
         sent = up_numbers * NUMBER_BYTES if up_bytes is None else each("up_bytes", up_bytes) * present
         received = down_numbers * NUMBER_BYTES if down_bytes is None else each("down_bytes", down_bytes)
         return cls(dim, present, up_numbers, down_numbers, sent, received, steps)
+
+
+def _present(took_part: ArrayLike | None, clients: int | None) -> NDArray[np.bool_]:
+    """[N] who took part: as given, or all of so many clients."""
+    if took_part is None:
+        if clients is None:
+            raise GradsiftError("traffic needs took_part, or the number of clients")
+        check.integer("clients", clients, 1)
+        return np.ones(clients, dtype=bool)
+    present = np.asarray(took_part)
+    if present.ndim != 1 or not present.any():
+        raise GradsiftError(f"no clients: took_part is {present.tolist()}")
+    if present.dtype != np.bool_:  # a list of client numbers, say
+        raise GradsiftError(f"took_part must be True or False for each client, got {present.tolist()}")
+    if clients is not None and clients != len(present):
+        raise GradsiftError(f"took_part is of {len(present)} clients, not of {clients}")
+    return present
 
 
 class CostModel(ABC):
@@ -151,7 +156,7 @@ Rate = float | Sequence[float]  # one for all clients, or one each
 @register_cost_model("normalized-time")
 @dataclass(frozen=True)
 class NormalizedTime(CostModel):
-    """The paper's clock (Section V): computation is 1, a full dense exchange, up and down, is ``comm_time`` (beta).
+    """The paper's clock (Section V): one gradient is 1, a full dense exchange, up and down, is ``comm_time`` (beta).
 
     Times have no unit: both are multiples of what one computation takes, unless ``comp_time`` says otherwise.
     A k-element round is 1 + comm_time * (k_up + k_down) / D, since each sparse element is two numbers and the full
@@ -178,13 +183,13 @@ class LinkTime(CostModel):
     """Seconds: computation, then latency + bytes / bandwidth for each message, of the slowest client of the round.
 
     ``LinkTime(up_bandwidth=1e5, down_bandwidth=1e6, latency=0.05, compute=0.2)``: bandwidths in bytes a second,
-    ``latency`` in seconds a message, ``compute`` in seconds a round; each one number, or one a client.
+    ``latency`` in seconds a message, ``compute`` in seconds a gradient; each one number, or one a client.
     """
 
     up_bandwidth: Rate  # bytes a second
     down_bandwidth: Rate  # bytes a second
     latency: Rate = 0.0  # seconds a message
-    compute: Rate = 0.0  # seconds a round
+    compute: Rate = 0.0  # seconds a gradient
 
     def __post_init__(self) -> None:
         """Refuse bandwidths that are not above zero, and times below it."""
@@ -209,7 +214,7 @@ class _PerByte(CostModel):
 
     up: Rate  # for each byte sent
     down: Rate  # for each byte received
-    compute: Rate = 0.0  # for each client that computed
+    compute: Rate = 0.0  # for each gradient that a client computed
 
     def __post_init__(self) -> None:
         """Refuse rates below zero."""
@@ -226,7 +231,7 @@ class _PerByte(CostModel):
 @register_cost_model("energy")
 @dataclass(frozen=True)
 class Energy(_PerByte):
-    """Joules: ``up`` and ``down`` a byte, ``compute`` a client and round, summed over the clients.
+    """Joules: ``up`` and ``down`` a byte, ``compute`` a gradient, summed over the clients.
 
     ``Energy(up=3.5e-6, down=4.2e-7, compute=0.5)`` is LTE at 3.5 and 0.42 microjoules a byte, and half a joule to
     compute; each one number, or one a client.
@@ -236,7 +241,7 @@ class Energy(_PerByte):
 @register_cost_model("money")
 @dataclass(frozen=True)
 class Money(_PerByte):
-    """A currency: ``up`` and ``down`` a byte, ``compute`` a client and round, summed over the clients.
+    """A currency: ``up`` and ``down`` a byte, ``compute`` a gradient, summed over the clients.
 
     ``Money(up=5e-9, down=5e-9, compute=1e-5)`` is 5 a gigabyte either way; each one number, or one a client.
     """
