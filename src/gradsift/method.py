@@ -18,8 +18,8 @@ from gradsift.sparsify.base import Sparsifier
 from gradsift.values import ValueType, value_type
 
 SLOTS: dict[str, type] = {
+    "sparsifier": Sparsifier,  # first to be checked: it may have chosen ``local``
     "local": LocalComputation,
-    "sparsifier": Sparsifier,
     "values": ValueType,
     "controller": Controller,
     "cost": CostModel,

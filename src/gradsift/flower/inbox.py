@@ -105,12 +105,11 @@ class Inbox:
         known.settle = None if known.settle is None else known.settle._replace(done=True)
 
     def _upload(self, client: int, report: Report, content: RecordDict) -> Upload:
-        weights, plan = self.rounds.state.weights, self.rounds.plan_for(self.plan, client)
-        dim, size = len(weights), self._size(plan)
+        plan = self.rounds.plan_for(self.plan, client)
+        dim, size = len(self.rounds.state.weights), self._size(plan)
         if len(report.upload) > 16 * size + dim // 8 + 1024:
             raise GradsiftError(f"oversized: an upload of {len(report.upload)} bytes for {size} elements")
-        kind = self.rounds.method.values.wire_type or str(weights.dtype).removeprefix("torch.")
-        sent = decode(report.upload, Limits(dim, size, dim=dim, types=(kind,)))
+        sent = decode(report.upload, Limits(dim, size, dim=dim, types=(self.rounds.value_type,)))
         if sent.size != size:
             raise GradsiftError(f"its upload has {sent.size} elements, the order asks for {size}")
         self.rounds.check_upload(plan, sent)

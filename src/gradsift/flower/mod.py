@@ -7,7 +7,7 @@ to the residual and uploads the part that the sparsifier chooses.
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from logging import INFO, WARNING
 from pathlib import Path
@@ -109,7 +109,7 @@ class SparseMod:
         plan, layout = order.plan(method), state.layout
         plan.rnd.validate(layout.dim)
         rest = dict(state.rest)
-        metrics: dict[str, MetricRecord] = {}
+        answers: list[dict[str, MetricRecord]] = []
 
         def add_gradients(total: Tensor, point: Tensor, step: int) -> None:
             given = layout.unflatten(point) | rest
@@ -119,12 +119,13 @@ class SparseMod:
                 raise GradsiftError(f"the train function failed: {answer.error.reason}")
             total += _gradient(answer, order, method, layout, point)
             rest.update(_moved(rest, layout.rest(_arrays(answer, order.arrays_key) or {}), order))
-            metrics.update(answer.content.metric_records)
+            answers.append(dict(answer.content.metric_records))
 
         residual = state.residual.clone()
         method.local.accumulate(residual, state.weights, order.lr, add_gradients)
         check_tensors.finite("the residual", residual)
         moved = {name: value for name, value in rest.items() if value is not state.rest.get(name)}
+        metrics = _over_steps(answers)
         upload = round.encoded_contribution(method, plan, residual)
         report = replace(report, upload=upload)
         again = asdict(replace(report, upload=b"")) | {
@@ -215,6 +216,18 @@ def _moved(rest: Named, returned: Named, order: Order) -> Named:
             " SparseStrategy(buffers='average') averages them"
         )
     return moved
+
+
+def _over_steps(answers: Sequence[Mapping[str, MetricRecord]]) -> dict[str, MetricRecord]:
+    """The metrics of the last local step; where all steps have a fraction, such as a loss, their mean."""
+    last = {name: MetricRecord(dict(record)) for answer in answers for name, record in answer.items()}
+    for name, record in last.items():
+        for metric in list(record):
+            values = [answer[name][metric] for answer in answers if metric in answer.get(name, ())]
+            fractions = [value for value in values if isinstance(value, float)]
+            if len(fractions) == len(answers):
+                record[metric] = sum(fractions) / len(fractions)
+    return last
 
 
 def _arrays(message: Message, key: str) -> Named | None:

@@ -17,7 +17,7 @@ from gradsift.flower.layout import Layout
 from gradsift.flower.protocol import BUFFERS, FULL, GRADIENT, RECORD
 from gradsift.flower.rounds import Rounds
 from gradsift.local import local_computations
-from gradsift.method import Method
+from gradsift.method import COUNTING, Method
 from gradsift.sparsify import Sparsifier, sparsifier, sparsifiers
 from gradsift.values import value_types
 
@@ -84,7 +84,7 @@ class Options:
     @property
     def changeable(self) -> dict[str, str]:
         """What may be different in such a run."""
-        return {"lr": text(self.method.lr), "cost": text(self.method.cost)}
+        return {name: text(getattr(self.method, name)) for name in ("lr", "cost", *COUNTING)}
 
     def rounds(self, arrays: ArrayRecord, can_probe: bool, controller: Controller[Any] | None = None) -> Rounds:
         """The run from its initial arrays; the start-up line says how k is chosen."""

@@ -1,5 +1,6 @@
 """The server's side of a round, without Flower: what to ask of the clients, and what becomes of their uploads."""
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from logging import WARNING
@@ -18,7 +19,7 @@ from gradsift.flower.server_state import Pending, Settle, State
 from gradsift.method import Method
 from gradsift.records.record import Record
 from gradsift.round import Attendance, Outcome, Plan
-from gradsift.sparse import Sparse, kept, stack
+from gradsift.sparse import Sparse, everything, kept, stack
 from gradsift.sparsify import Round
 
 
@@ -52,7 +53,10 @@ class Rounds:
 
     def plan_for(self, plan: Plan, client: int) -> Plan:
         """The plan as one client is to follow it: with its own k, where clients have different ones."""
-        return plan.for_clients([sorted(self.state.clients).index(client)])
+        if plan.rnd.client_k is None:
+            return plan
+        own = plan.for_clients([list(self.state.clients).index(client)])
+        return own._replace(rnd=own.rnd.at(own.rnd.k))
 
     def missed(self, version: int) -> Sparse:
         """The weights that have changed since ``version``, as they are now."""
@@ -62,6 +66,13 @@ class Rounds:
     def upload_size(self, plan: Plan) -> int:
         """How many elements an upload by this plan has."""
         return self.method.sparsifier.upload_size(len(self.state.weights), plan.rnd) if plan.exchange else 0
+
+    @functools.cached_property
+    def value_type(self) -> str:
+        """The type in which the values of an upload travel, by its name in the wire format."""
+        values = self.method.values
+        trial = values.rounded(everything(torch.zeros(1, dtype=self.state.weights.dtype)))
+        return values.wire_type or str(trial.values.dtype).removeprefix("torch.")
 
     def check_upload(self, plan: Plan, sent: Sparse) -> None:
         """Refuse an upload that no client following the order could have made."""
@@ -91,20 +102,17 @@ class Rounds:
             state.server, record = round.skip(before, plan, len(state.clients))
             state.pending = None
             return record
-        numbers, known = sorted(uploads), sorted(state.clients)
+        numbers, share = self._shares(uploads)
         sent = stack([uploads[client].sent for client in numbers])
-        examples = torch.tensor([uploads[client].examples for client in numbers], dtype=torch.float64)
         buffers = sum(state.rest[name].numel() for name in state.moving)
-        attendance = Attendance(np.isin(known, numbers), buffers)
+        attendance = Attendance(np.array([client in uploads for client in state.clients]), buffers)
         plan = plan.for_clients(np.flatnonzero(attendance.took_part))
-        outcome = round.merge(self.method, before, plan, sent, examples / examples.sum(), attendance)
+        outcome = round.merge(self.method, before, plan, sent, share, attendance)
         if not bool(torch.isfinite(outcome.server.weights).all()):
             raise RunError(
                 f"round {plan.rnd.number}: the step leads to weights that are not finite; try a smaller server rate"
             )
         round.note_counts(outcome.record, outcome.counts, attendance)
-        by_client = dict(zip(known, outcome.record["contribution"], strict=True))
-        outcome.record["contribution"] = [by_client[client] for client in state.clients]  # a new one comes last
         state.pending = _pending(before.weights, outcome)
         self._remember(plan.rnd.number, uploads, outcome.merged)
         state.server = outcome.server
@@ -113,13 +121,19 @@ class Rounds:
 
     def average(self, moved: Mapping[int, Named], uploads: Mapping[int, Upload]) -> None:
         """Average the buffers that training changed; a client that does not report one has it as it was."""
-        examples = torch.tensor([upload.examples for upload in uploads.values()], dtype=torch.float64)
+        numbers, share = self._shares(uploads)
         stacked = {
-            name: torch.stack([moved.get(client, {}).get(name, self.state.rest[name]) for client in uploads])
+            name: torch.stack([moved.get(client, {}).get(name, self.state.rest[name]) for client in numbers])
             for name in {name for buffers in moved.values() for name in buffers}
         }
-        self.state.rest |= round.average_buffers(stacked, examples / examples.sum())
+        self.state.rest |= round.average_buffers(stacked, share)
         self.state.moving |= stacked.keys()
+
+    def _shares(self, uploads: Mapping[int, Upload]) -> tuple[list[int], Tensor]:
+        """The clients of a round in the order of all clients, and [n] what each one's upload weighs."""
+        numbers = [client for client in self.state.clients if client in uploads]
+        examples = torch.tensor([uploads[client].examples for client in numbers], dtype=torch.float64)
+        return numbers, examples / examples.sum()
 
     def _remember(self, number: int, uploads: Mapping[int, Upload], merged: Sparse) -> None:
         for client, upload in uploads.items():

@@ -55,7 +55,9 @@ class State:
     rest: Named  # frozen parameters and buffers
     changed: Tensor  # [D] int32
     pending: Pending | None = None
-    clients: dict[int, Client] = field(default_factory=dict)  # in the order in which they were first seen
+    clients: dict[int, Client] = field(
+        default_factory=dict
+    )  # in the order in which they came; those who came together, by number
     moving: set[str] = field(default_factory=set)  # entries of ``rest`` that training has changed
 
     @property

@@ -167,19 +167,18 @@ class SparseStrategy(Strategy):
         """As every strategy; the rounds of a checkpoint count among ``num_rounds``."""
         self._timeout, self._log.rounds = timeout, num_rounds
         done = 0
-        if self._log.is_there:
-            self._open(initial_arrays, grid)
-            done, initial_arrays = self.rounds.state.version, self._arrays()
-            log(INFO, "gradsift: continuing after round %d from %s", done, self._log.path)
 
         def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
             metrics = None if evaluate_fn is None else evaluate_fn(number + done, arrays)
-            if number or not done:
-                self._log.evaluated(metrics, start=number == 0)
+            self._log.evaluated(metrics, start=number + done == 0)
             return metrics
 
-        left = max(0, num_rounds - done)
         try:
+            if self._log.is_there:
+                self._open(initial_arrays, grid)
+                done, initial_arrays = self.rounds.state.version, self._arrays()
+                log(INFO, "gradsift: continuing after round %d from %s", done, self._log.path)
+            left = max(0, num_rounds - done)
             result = super().start(
                 grid, initial_arrays, left, timeout, train_config, evaluate_config, evaluate_fn and evaluate
             )
@@ -227,8 +226,8 @@ class SparseStrategy(Strategy):
             return None, None
         inbox = self._inbox(replies, train=True)
         observed = self.rounds.observe(inbox.all_losses) if self.options.exchanges == 1 else None
-        record = self.rounds.merge(self._plan, inbox.uploads)
         self.rounds.average(inbox.moved, inbox.uploads)
+        record = self.rounds.merge(self._plan, inbox.uploads)
         self._merged = sorted(inbox.uploads)
         if observed is not None:
             round.note_observation(record, observed)
@@ -267,35 +266,42 @@ class SparseStrategy(Strategy):
         if self._plan is None:
             return None
         inbox = self._inbox(replies, train=False)
-        if self.records:
-            self.records[-1]["down_bytes"] += self._down
-            self.records[-1]["up_bytes"] += inbox.bytes
+        self._add_traffic(inbox)
         metrics = averaged(inbox.contents.values(), self.weighted_by_key, self.evaluate_metrics_aggr_fn)
         self._log.evaluated(metrics)
         if self.options.exchanges == 2:
             self._observe(inbox)
+        elif inbox.contents:
+            self._save()
         return MetricRecord(metrics) if metrics else None
 
     def _open(self, arrays: ArrayRecord, grid: Grid) -> Mapping[int, int]:
         """Begin, if that has not been done; the connected clients and their nodes."""
-        options, restored = self.options, None
-        if self._rounds is None and self._log.is_there:
-            restored = checkpoint.restored(*self._log.continued(), options)
-            self._experiment = restored[1]
+        if self._log.is_there and not self._log.is_open:
+            self._continue(arrays)
         least = max(self.min_available_nodes, self.min_train_nodes)
         nodes, reports = self._roster.call(grid, least, self._order("hello"), self._timeout)
         if not nodes:
             raise RunError("no client has said who it is: are they ClientApps with SparseMod?")
         if self._rounds is None:
-            if restored is None:
-                self._rounds = options.rounds(arrays, any(report.can_probe for report in reports))
-            else:
-                self._rounds = options.rounds(arrays, False, restored[2])
-                self._rounds.state = restored[0]
+            self._rounds = self.options.rounds(arrays, any(report.can_probe for report in reports))
         enter(self.rounds.state, reports)
-        if restored is None:
+        if self._log.path is not None and not self._log.is_open:
             self._log.create(self._config(len(nodes)), *self._contents())
         return nodes
+
+    def _continue(self, arrays: ArrayRecord) -> None:
+        """Go back to the checkpoint of the run folder, as another run of the same experiment."""
+        try:
+            state, self._experiment, controller = checkpoint.restored(*self._log.continued(), self.options)
+            self._rounds = self.options.rounds(arrays, False, controller)
+            self._rounds.state = state
+            self._log.amend(self._config(len(state.clients)))
+        except BaseException:
+            self._log.close()
+            raise
+        self._session = token_hex(8)
+        self._roster.client_of.clear()  # all are asked again what they hold
 
     def _config(self, clients: int) -> dict[str, Any]:
         """What the run folder says of the run."""
@@ -303,7 +309,6 @@ class SparseStrategy(Strategy):
         settings = {name: getattr(method, name) for name in ("seed", *COUNTING)}
         settings |= {"exchanges": options.exchanges, "buffers": options.buffers, "fraction_train": self.fraction_train}
         return {
-            "driver": "flower",
             "model": {"class": self._model, "dim": options.layout.dim},
             "data": {"name": "flower", "clients": clients},
             **method.describe(),
@@ -321,13 +326,21 @@ class SparseStrategy(Strategy):
         acts = dict.fromkeys(took_part, "probe")
         messages = self._messages(nodes, acts, took_part, MessageType.EVALUATE, ConfigRecord())
         inbox = self._inbox(grid.send_and_receive(messages, timeout=self._timeout), train=False)
+        self._add_traffic(inbox)
         self._observe(inbox)
+
+    def _add_traffic(self, inbox: Inbox) -> None:
+        """Another exchange of the round whose record is open."""
+        record = self._log.open_record
+        if record is not None:
+            record["down_bytes"] += self._down
+            record["up_bytes"] += inbox.bytes
 
     def _observe(self, inbox: Inbox) -> None:
         """Two exchanges a round: the losses of the round itself have come."""
         observed = self.rounds.observe(inbox.all_losses)
-        if observed is not None and self.records:
-            round.note_observation(self.records[-1], observed)
+        if observed is not None and self._log.open_record is not None:
+            round.note_observation(self._log.open_record, observed)
         self._save()
 
     def _order(self, act: str) -> Order:

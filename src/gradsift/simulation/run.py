@@ -170,6 +170,8 @@ def _folder(path: Path, config: dict[str, Any], extra: dict[str, Any], engine: E
             raise GradsiftError(f"extra_config must not hold {key!r}: that is the run's own")
     if not resume:
         return RunFolder.create(path, {**extra, **given}, engine.state.arrays(), engine.state.facts())
+    if "driver" in read_config(path):
+        raise GradsiftError(f"{path} is a run of Flower's: the simulator cannot resume it, choose another folder")
     folder = RunFolder.open(path)
     try:
         changed = [
@@ -179,7 +181,7 @@ def _folder(path: Path, config: dict[str, Any], extra: dict[str, Any], engine: E
             raise GradsiftError(f"{path} is another run: {'; '.join(changed)}")
         if given["stop"]["target_accuracy"] is not None and folder.config["start"]["accuracy"] is None:
             raise GradsiftError("target_accuracy is given, but there are no class labels to test")
-        engine.state = engine.state.restored(*folder.restore())
+        engine.state = folder.restore(engine.state.restored)
         records = folder.records()
         if not records or StopWhen(**given["stop"]).finished(records[-1]) is None:
             folder.amend({**extra, "stop": given["stop"]})
