@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from gradsift import check_tensors, sparse
 from gradsift.check import integer
+from gradsift.errors import GradsiftError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,6 +28,8 @@ def _checked(operation: Callable[P, R], check: Callable[..., Any]) -> Callable[P
 
 def _check_top_k(dense: Any, k: Any) -> None:
     check_tensors.residual(dense)
+    if isinstance(k, tuple | list) and (dense.dim() != 2 or len(k) != len(dense)):
+        raise GradsiftError(f"there is a k for each of {len(k)} rows, the tensor has shape {list(dense.shape)}")
     for each in k if isinstance(k, tuple | list) else (k,):
         integer("k", each, 1, dense.shape[-1])
 

@@ -122,7 +122,7 @@ def top_k(dense: Tensor, k: int | Sequence[int]) -> Sparse:
     each row.
     """
     dim = dense.shape[-1]
-    if not isinstance(k, int):
+    if isinstance(k, Sequence):
         return largest(top_k(dense, max(k)), k)
     if not 1 <= k <= dim:
         raise GradsiftError(f"k must be in [1, {dim}], got {k!r}")
@@ -259,7 +259,7 @@ def _is_ranked(sparse: Sparse) -> bool:
 
 def largest(sparse: Sparse, k: int | Sequence[int]) -> Sparse:
     """The first k elements of each row in the order of ``rank``; ``k`` may be one number for each row [N]."""
-    if not isinstance(k, int):
+    if isinstance(k, Sequence):
         return first_places(rank(largest(sparse, max(k))), k)
     if isinstance(sparse, Whole):
         return top_k(sparse.values, k)
@@ -318,7 +318,7 @@ def dense_sum(rows: Sparse, share: Tensor) -> Tensor:
     share = share.to(values.device, wide, non_blocking=values.is_cuda)  # the other way it would not be there in time
     total, whole = values.new_zeros(rows.span), isinstance(rows, Whole)
     if rows.size == 0:
-        return total
+        return total[: rows.dim]
     # Products are rounded before they are added, whole or not: B' - B is zero where both are the sum of the same.
     if rows.dim > _LONG_ROW if queued(values) else whole:
         for row, indices, weight in zip(values, rows.indices, share, strict=True):

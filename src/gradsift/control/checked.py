@@ -16,10 +16,18 @@ class CheckedController(Controller[S]):
         vars(self).update({name: getattr(inner, name) for name in ("name", "probes", "learns", "varies")})
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(vars(self)["inner"], name)
+        if "inner" not in vars(self):  # while it is copied or unpickled
+            raise AttributeError(name)
+        return getattr(self.inner, name)
 
     def __repr__(self) -> str:
         return repr(self.inner)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CheckedController) and self.inner == other.inner
+
+    def __hash__(self) -> int:
+        return hash(self.inner)
 
     def init(self, dim: int, seed: int = 0) -> S:
         """The state before the first round, for vectors of ``dim`` elements."""

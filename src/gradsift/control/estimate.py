@@ -18,6 +18,8 @@ def derivative(seen: Observation) -> float | None:
         return None
     if seen.loss_before <= seen.loss_after or seen.loss_before <= seen.loss_probe:
         return None
+    if seen.used_k == seen.used_probe_k == 1:  # of clients with k of their own, all that took part sent one element
+        return None
     gap = _gap(seen)
     reached = tau_hat(seen.probe_cost, seen.loss_before, seen.loss_after, seen.loss_probe)
     slope = float((seen.cost - reached) / gap)

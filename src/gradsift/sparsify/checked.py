@@ -20,10 +20,18 @@ class CheckedSparsifier(Sparsifier):
         vars(self).update(name=inner.name, dense=inner.dense, local=inner.local)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(vars(self)["inner"], name)
+        if "inner" not in vars(self):  # while it is copied or unpickled
+            raise AttributeError(name)
+        return getattr(self.inner, name)
 
     def __repr__(self) -> str:
         return repr(self.inner)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CheckedSparsifier) and self.inner == other.inner
+
+    def __hash__(self) -> int:
+        return hash(self.inner)
 
     def upload(self, residual: Tensor, rnd: Round) -> Sparse:
         """A_i: what each client sends of its accumulated gradient."""
@@ -50,6 +58,8 @@ class CheckedSparsifier(Sparsifier):
         uploads = self._uploads(uploads, share, rnd)
         if rnd.k < 2:
             raise GradsiftError(f"k = {rnd.k} leaves no k' below it to probe")
+        if isinstance(probe_k, Sequence) and len(probe_k) != len(uploads.indices):
+            raise GradsiftError(f"{len(probe_k)} clients have a k', there are uploads of {len(uploads.indices)}")
         for k in probe_k if isinstance(probe_k, Sequence) else (probe_k,):
             check.integer("probe_k", k, 1, rnd.k - 1)
         return self.inner.probe(uploads, share, rnd, probe_k)
@@ -93,9 +103,19 @@ class CheckedSparsifier(Sparsifier):
         if not self.dense and uploads.size > rnd.k:
             raise GradsiftError(f"an upload holds {uploads.size} elements a client, more than k = {rnd.k}")
         if uploads.indices.dim() == 1:
-            uploads = Sparse(uploads.indices[None], uploads.values[None], uploads.dim)
+            uploads = type(uploads)(uploads.indices[None], uploads.values[None], uploads.dim)
         check_tensors.share(share, uploads.indices.shape[0])
+        if rnd.client_k is not None and not self.dense:
+            _check_lengths(uploads.lengths, rnd.client_k)
         return uploads.with_values(uploads.values)  # which may have changed since it was put in order
+
+
+def _check_lengths(lengths: Sequence[int], allowed: Sequence[int]) -> None:
+    if len(allowed) != len(lengths):
+        raise GradsiftError(f"{len(allowed)} clients have a k, there are uploads of {len(lengths)}")
+    for row, (length, k) in enumerate(zip(lengths, allowed, strict=True)):
+        if length > k:
+            raise GradsiftError(f"the upload in row {row} holds {length} elements, more than its client's k = {k}")
 
 
 def unchecked(sparsifier: Sparsifier) -> Sparsifier:
