@@ -93,4 +93,4 @@ def test_a_round_is_valid_for_vectors_that_have_k_elements(dim: int, k: int, num
 
 
 def test_a_round_starts_at_the_beginning_unless_told() -> None:
-    assert gradsift.Round(number=1, k=7, seed=0) == (1, 7, 0, 0)
+    assert gradsift.Round(number=1, k=7, seed=0) == (1, 7, 0, 0, None)

@@ -37,7 +37,7 @@ def demo(folder: Path, nodes: int, rounds: int) -> None:
 def _train(deployment: Deployment, rounds: int, meter: Meter) -> tuple[Log, list[Round]]:
     """``flwr run`` to its end, showing every round; a SuperNode that ends is started again."""
     config: dict[str, int | float | str] = {"num-server-rounds": rounds, "hidden": HIDDEN, "timeout": TIMEOUT}
-    config["output"] = str(deployment.folder / "output")
+    config["out"] = str(deployment.folder / "run")
     words = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
     log, done = Log(deployment.log("run")), list[Round]()
     run = deployment.processes.start(["flwr", "run", str(APP), CONNECTION, "--stream", "-c", words], log.path)

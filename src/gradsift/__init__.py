@@ -1,7 +1,9 @@
 """Federated learning that sends only the gradient elements that matter, and learns how many that is.
 
-The core of Han, Wang, Leung, *Adaptive Gradient Sparsification for Efficient Federated Learning* (ICDCS 2020): a
-sparsifier (upload, merge, settle) says what is sent, a controller says how much, a cost model says what it costs.
+A method fills five slots: what a client computes (``local``), which elements travel (``sparsifier``), how their values
+are rounded (``values``), how many there are (``controller``) and what a round costs (``cost``). ``simulate`` trains
+with it over simulated clients, ``gradsift.flower`` over real ones; ``gradsift.round`` has the round that both run. The
+methods are those of Han, Wang, Leung, *Adaptive Gradient Sparsification for Efficient Federated Learning* (ICDCS 2020).
 
 Names are imported when they are first used: ``gradsift --help`` should not wait for torch.
 """
@@ -13,42 +15,75 @@ from gradsift.version import __version__
 
 if TYPE_CHECKING:
     from gradsift.checked import densify, difference, stack, top_k, weighted_sum
-    from gradsift.control import (
-        Controller,
-        Observation,
-        Proposal,
-        Search,
-        controller,
-        controllers,
-        register_controller,
-        round_k,
-        round_probe_k,
+    from gradsift.control import Controller, Observation, Proposal, Search, controller, controllers, register_controller
+    from gradsift.control.rounding import round_k, round_probe_k
+    from gradsift.cost import (
+        CostModel,
+        Energy,
+        LinkTime,
+        Money,
+        NormalizedTime,
+        Traffic,
+        WeightedSum,
+        cost_model,
+        cost_models,
+        register_cost_model,
     )
-    from gradsift.cost import CostModel, Energy, LinkTime, Money, NormalizedTime, Traffic, WeightedSum
     from gradsift.data.federated import FederatedData
     from gradsift.errors import GradsiftError, RunError
-    from gradsift.pairing import check_pair
-    from gradsift.round import Round, apply
+    from gradsift.local import (
+        LocalComputation,
+        LocalSteps,
+        OneGradient,
+        local_computation,
+        local_computations,
+        register_local_computation,
+    )
+    from gradsift.method import Method, check_pair
+    from gradsift.records.record import Record
+    from gradsift.round import apply
+    from gradsift.schedule import Constant, Cosine, StepDecay
     from gradsift.simulation.run import Result, simulate
-    from gradsift.simulation.schedule import Constant, Cosine, StepDecay
     from gradsift.simulation.settings import Settings
     from gradsift.sparse import Sparse
-    from gradsift.sparsify import Sparsifier, register_sparsifier, sparsifier, sparsifiers
+    from gradsift.sparsify import Round, Sparsifier, register_sparsifier, sparsifier, sparsifiers
+    from gradsift.values import Exact, ValueType, register_value_type, value_type, value_types
 
 _WHERE = {
     "checked": ("densify", "difference", "stack", "top_k", "weighted_sum"),
     "control": ("Controller", "Observation", "Proposal", "Search", "controller", "controllers", "register_controller"),
     "control.rounding": ("round_k", "round_probe_k"),
-    "cost": ("CostModel", "Energy", "LinkTime", "Money", "NormalizedTime", "Traffic", "WeightedSum"),
+    "cost": (
+        "CostModel",
+        "Energy",
+        "LinkTime",
+        "Money",
+        "NormalizedTime",
+        "Traffic",
+        "WeightedSum",
+        "cost_model",
+        "cost_models",
+        "register_cost_model",
+    ),
     "data.federated": ("FederatedData",),
     "errors": ("GradsiftError", "RunError"),
-    "pairing": ("check_pair",),
-    "round": ("Round", "apply"),
+    "local": (
+        "LocalComputation",
+        "LocalSteps",
+        "OneGradient",
+        "local_computation",
+        "local_computations",
+        "register_local_computation",
+    ),
+    "method": ("Method", "check_pair"),
+    "records.record": ("Record",),
+    "round": ("apply",),
+    "schedule": ("Constant", "Cosine", "StepDecay"),
     "simulation.run": ("Result", "simulate"),
-    "simulation.schedule": ("Constant", "Cosine", "StepDecay"),
     "simulation.settings": ("Settings",),
     "sparse": ("Sparse",),
-    "sparsify": ("Sparsifier", "register_sparsifier", "sparsifier", "sparsifiers"),
+    "sparsify": ("Round", "Sparsifier", "register_sparsifier", "sparsifier", "sparsifiers"),
+    "values": ("Exact", "ValueType", "register_value_type", "value_type", "value_types"),
 }
 _MODULE = {name: module for module, names in _WHERE.items() for name in names}
 
@@ -58,13 +93,19 @@ __all__ = [
     "Cosine",
     "CostModel",
     "Energy",
+    "Exact",
     "FederatedData",
     "GradsiftError",
     "LinkTime",
+    "LocalComputation",
+    "LocalSteps",
+    "Method",
     "Money",
     "NormalizedTime",
     "Observation",
+    "OneGradient",
     "Proposal",
+    "Record",
     "Result",
     "Round",
     "RunError",
@@ -74,16 +115,24 @@ __all__ = [
     "Sparsifier",
     "StepDecay",
     "Traffic",
+    "ValueType",
     "WeightedSum",
     "__version__",
     "apply",
     "check_pair",
     "controller",
     "controllers",
+    "cost_model",
+    "cost_models",
     "densify",
     "difference",
+    "local_computation",
+    "local_computations",
     "register_controller",
+    "register_cost_model",
+    "register_local_computation",
     "register_sparsifier",
+    "register_value_type",
     "round_k",
     "round_probe_k",
     "simulate",
@@ -91,6 +140,8 @@ __all__ = [
     "sparsifiers",
     "stack",
     "top_k",
+    "value_type",
+    "value_types",
     "weighted_sum",
 ]
 

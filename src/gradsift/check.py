@@ -39,11 +39,18 @@ def boolean(name: str, value: object) -> None:
         raise GradsiftError(f"{name} must be True or False, got {value!r}")
 
 
-def folder(name: str, path: Path) -> None:
-    """``path`` is a folder, or can become one: the nearest that there is of its parents is one."""
-    there = next((place for place in (path, *path.parents) if os.path.lexists(place)), None)
+def path(name: str, value: object) -> Path:
+    """``value`` as a path; what is neither text nor a path, or empty, is refused."""
+    if not isinstance(value, str | Path) or not str(value):
+        raise GradsiftError(f"{name} must be a path, got {value!r:.80}")
+    return Path(value)
+
+
+def folder(name: str, value: Path) -> None:
+    """``value`` is a folder, or can become one: the nearest of its parents that exists is a folder."""
+    there = next((place for place in (value, *value.parents) if os.path.lexists(place)), None)
     if there is not None and not there.is_dir():
-        raise GradsiftError(f"{name} must be a folder, got {str(path)!r}: {str(there)!r} is not one")
+        raise GradsiftError(f"{name} must be a folder, got {str(value)!r}: {str(there)!r} is not one")
 
 
 def _in_range(name: str, value: object, number: float, low: float, high: float) -> None:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from gradsift.check import integer
 from gradsift.errors import GradsiftError
-from gradsift.sparse import Sparse
+from gradsift.sparse import Ragged, Sparse
 
 SHARE_TOLERANCE = 1e-6
 
@@ -56,12 +56,14 @@ def sparse(name: str, message: Sparse, rows: bool) -> None:
     if indices.dim() == 2 and indices.shape[0] == 0:
         raise GradsiftError(f"no clients: {name} has shape {list(indices.shape)}")
     finite(f"{name}.values", values)
-    outside = (indices < 0) | (indices >= dim)
+    outside = (indices < 0) | (indices >= message.span)
+    if isinstance(message, Ragged) and bool((values[indices == dim] != 0).any()):
+        raise GradsiftError(f"{name} holds a value at a place that is not used, of index {dim}")
     if bool(outside.any()):
         place = outside.nonzero()[0].tolist()
         raise GradsiftError(f"{name} holds index {indices[tuple(place)].item()}, outside [0, {dim}), at {place}")
     ordered = indices.sort(dim=-1).values
-    twice = ordered[..., 1:] == ordered[..., :-1]
+    twice = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] < dim)
     if bool(twice.any()):
         place = twice.nonzero()[0].tolist()
         row = f" in row {place[0]}" if indices.dim() == 2 else ""

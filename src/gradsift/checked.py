@@ -1,43 +1,56 @@
-"""The operations of ``sparse`` as they are exported: validated first. Sparsifiers and drivers use the bare ones."""
+"""The operations of ``sparse`` as the package exports them: their arguments are checked first.
 
-from collections.abc import Sequence
+Sparsifiers and drivers, which have checked what they pass, use those of ``sparse`` directly.
+"""
 
-from torch import Tensor
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 from gradsift import check_tensors, sparse
 from gradsift.check import integer
-from gradsift.sparse import Sparse
+from gradsift.errors import GradsiftError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def top_k(dense: Tensor, k: int) -> Sparse:
-    """The k elements of each row [D] or [N, D] with the largest absolute values; of equal ones, the lowest indices."""
+def _checked(operation: Callable[P, R], check: Callable[..., Any]) -> Callable[P, R]:
+    """``operation``, called after ``check`` with the same arguments."""
+
+    @functools.wraps(operation)
+    def checked(*arguments: P.args, **options: P.kwargs) -> R:
+        check(*arguments, **options)
+        return operation(*arguments, **options)
+
+    return checked
+
+
+def _check_top_k(dense: Any, k: Any) -> None:
     check_tensors.residual(dense)
-    integer("k", k, 1, dense.shape[-1])
-    return sparse.top_k(dense, k)
+    if isinstance(k, tuple | list) and (dense.dim() != 2 or len(k) != len(dense)):
+        raise GradsiftError(f"there is a k for each of {len(k)} rows, the tensor has shape {list(dense.shape)}")
+    for each in k if isinstance(k, tuple | list) else (k,):
+        integer("k", each, 1, dense.shape[-1])
 
 
-def densify(message: Sparse) -> Tensor:
-    """The full vector(s) [D] or [N, D], zero where the set has no element."""
-    check_tensors.sparse("message", message, rows=True)
-    return sparse.densify(Sparse(*message))  # a copy, also of a whole vector
-
-
-def weighted_sum(rows: Sparse, share: Tensor) -> Sparse:
-    """The share-weighted sum of the N rows [N, k], over the union of their indices, ordered by index."""
+def _check_weighted_sum(rows: Any, share: Any) -> None:
     check_tensors.sparse("rows", rows, rows=True)
     check_tensors.share(share, len(rows.indices))
-    return sparse.weighted_sum(rows, share)
 
 
-def difference(left: Sparse, right: Sparse) -> Sparse:
-    """left - right of two vectors [k], over the union of their indices; exact zeros are left out."""
+def _check_difference(left: Any, right: Any) -> None:
     check_tensors.sparse("left", left, rows=False)
     check_tensors.sparse("right", right, rows=False)
-    return sparse.difference(left, right)
 
 
-def stack(uploads: Sequence[Sparse]) -> Sparse:
-    """The uploads of N clients, [k] each, as one [N, k]."""
+def _check_stack(uploads: Any) -> None:
     for number, upload in enumerate(uploads):
         check_tensors.sparse(f"upload {number}", upload, rows=False)
-    return sparse.stack(uploads)
+
+
+top_k = _checked(sparse.top_k, _check_top_k)
+densify = _checked(sparse.densify, lambda message: check_tensors.sparse("message", message, rows=True))
+weighted_sum = _checked(sparse.weighted_sum, _check_weighted_sum)
+difference = _checked(sparse.difference, _check_difference)
+stack = _checked(sparse.stack, _check_stack)

@@ -8,13 +8,14 @@ for all clients, or a sequence with one for each. Bytes are bytes, not bits: 1 M
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gradsift import check
 from gradsift.errors import GradsiftError
+from gradsift.registry import Registry
 
 Floats = NDArray[np.float64]
 
@@ -30,6 +31,7 @@ class Traffic(NamedTuple):
     down_numbers: Floats
     up_bytes: Floats
     down_bytes: Floats
+    steps: int = 1  # gradients that each client that took part computed
 
     @classmethod
     def of(
@@ -47,29 +49,20 @@ class Traffic(NamedTuple):
         dense_fallback: bool = False,
         up_bytes: ArrayLike | None = None,
         down_bytes: ArrayLike | None = None,
+        steps: int = 1,
     ) -> "Traffic":
         """The traffic of a round in which each client sent ``up`` and received ``down`` elements.
 
-        Counts are one number for all or one for each client; ``took_part`` (or just the number of ``clients``) says
-        who computed and sent: absentees send nothing, but receive what keeps their weights equal. ``probe`` is the
-        size of the probe difference, if it is to be charged; ``buffers`` are numbers that travel dense beside the
-        elements, up and down. ``implied_indices``: both sides know the indices (a
-        shared seed), so only values travel. ``dense_fallback``: a message is charged as dense where that is smaller.
-        ``up_bytes`` and ``down_bytes`` replace the default of 4 bytes a number by real encoded sizes.
+        Counts are one number for all clients or one for each. ``took_part`` (or just the number of ``clients``) says
+        who computed and sent; the others only receive what keeps their weights equal. ``probe`` is the size of the
+        probe's message, where it is charged. ``buffers`` are numbers that travel dense beside the elements, up and
+        down. ``implied_indices``: both sides know the indices, so only values travel. ``dense_fallback``: a message
+        counts as dense where that is smaller. ``up_bytes`` and ``down_bytes`` are encoded sizes, in place of 4 bytes a
+        number. ``steps`` are the gradients that each client computed.
         """
-        if took_part is None:
-            if clients is None:
-                raise GradsiftError("traffic needs took_part, or the number of clients")
-            check.integer("clients", clients, 1)
-            took_part = np.ones(clients, dtype=bool)
-        present = np.asarray(took_part)
-        if present.ndim != 1 or not present.any():
-            raise GradsiftError(f"no clients: took_part is {present.tolist()}")
-        if present.dtype != np.bool_:  # a list of client numbers, say
-            raise GradsiftError(f"took_part must be True or False for each client, got {present.tolist()}")
-        if clients is not None and clients != len(present):
-            raise GradsiftError(f"took_part is of {len(present)} clients, not of {clients}")
+        present = _present(took_part, clients)
         check.integer("dim", dim, 1)
+        check.integer("steps", steps, 1)
 
         def each(name: str, count: ArrayLike) -> Floats:
             counts = _floats(name, count)
@@ -91,15 +84,45 @@ class Traffic(NamedTuple):
         down_numbers = numbers(each("down", down)) + numbers(each("probe", probe)) + extra
         sent = up_numbers * NUMBER_BYTES if up_bytes is None else each("up_bytes", up_bytes) * present
         received = down_numbers * NUMBER_BYTES if down_bytes is None else each("down_bytes", down_bytes)
-        return cls(dim, present, up_numbers, down_numbers, sent, received)
+        return cls(dim, present, up_numbers, down_numbers, sent, received, steps)
+
+
+def _present(took_part: ArrayLike | None, clients: int | None) -> NDArray[np.bool_]:
+    """[N] who took part: as given, or all of so many clients."""
+    if took_part is None:
+        if clients is None:
+            raise GradsiftError("traffic needs took_part, or the number of clients")
+        check.integer("clients", clients, 1)
+        return np.ones(clients, dtype=bool)
+    present = np.asarray(took_part)
+    if present.ndim != 1 or not present.any():
+        raise GradsiftError(f"no clients: took_part is {present.tolist()}")
+    if present.dtype != np.bool_:  # a list of client numbers, say
+        raise GradsiftError(f"took_part must be True or False for each client, got {present.tolist()}")
+    if clients is not None and clients != len(present):
+        raise GradsiftError(f"took_part is of {len(present)} clients, not of {clients}")
+    return present
 
 
 class CostModel(ABC):
     """Anything that prices a round. A new one defines ``round_cost``."""
 
+    name: ClassVar[str] = ""
+
     @abstractmethod
     def round_cost(self, traffic: Traffic) -> float:
         """Computation plus communication of this round."""
+
+
+_REGISTRY: Registry[CostModel] = Registry("cost", CostModel)  # type: ignore[type-abstract]
+register_cost_model = _REGISTRY.register
+describe = _REGISTRY.describe
+cost_models = _REGISTRY.names
+
+
+def cost_model(name: str, **options: Any) -> CostModel:
+    """The cost model called ``name``, such as ``"link-time"``; ``cost_models()`` lists them."""
+    return _REGISTRY.make(name, **options)
 
 
 def _floats(name: str, value: ArrayLike) -> Floats:
@@ -130,9 +153,10 @@ def _each(name: str, value: float | Sequence[float], traffic: Traffic) -> Floats
 Rate = float | Sequence[float]  # one for all clients, or one each
 
 
+@register_cost_model("normalized-time")
 @dataclass(frozen=True)
 class NormalizedTime(CostModel):
-    """The paper's clock (Section V): computation is 1, a full dense exchange, up and down, is ``comm_time`` (beta).
+    """The paper's clock (Section V): one gradient is 1, a full dense exchange, up and down, is ``comm_time`` (beta).
 
     Times have no unit: both are multiples of what one computation takes, unless ``comp_time`` says otherwise.
     A k-element round is 1 + comm_time * (k_up + k_down) / D, since each sparse element is two numbers and the full
@@ -150,21 +174,22 @@ class NormalizedTime(CostModel):
     def round_cost(self, traffic: Traffic) -> float:
         """comp_time + comm_time * numbers / 2D, for the client with the most of them."""
         numbers = (traffic.up_numbers + traffic.down_numbers)[traffic.took_part]
-        return float(self.comp_time + self.comm_time * numbers.max() / (2 * traffic.dim))
+        return float(self.comp_time * traffic.steps + self.comm_time * numbers.max() / (2 * traffic.dim))
 
 
+@register_cost_model("link-time")
 @dataclass(frozen=True)
 class LinkTime(CostModel):
     """Seconds: computation, then latency + bytes / bandwidth for each message, of the slowest client of the round.
 
     ``LinkTime(up_bandwidth=1e5, down_bandwidth=1e6, latency=0.05, compute=0.2)``: bandwidths in bytes a second,
-    ``latency`` in seconds a message, ``compute`` in seconds a round; each one number, or one a client.
+    ``latency`` in seconds a message, ``compute`` in seconds a gradient; each one number, or one a client.
     """
 
     up_bandwidth: Rate  # bytes a second
     down_bandwidth: Rate  # bytes a second
     latency: Rate = 0.0  # seconds a message
-    compute: Rate = 0.0  # seconds a round
+    compute: Rate = 0.0  # seconds a gradient
 
     def __post_init__(self) -> None:
         """Refuse bandwidths that are not above zero, and times below it."""
@@ -174,7 +199,7 @@ class LinkTime(CostModel):
     def round_cost(self, traffic: Traffic) -> float:
         """The maximum over the clients that took part; an empty message costs nothing, not even latency."""
         latency = _each("latency", self.latency, traffic)
-        seconds = _each("compute", self.compute, traffic).copy()
+        seconds = _each("compute", self.compute, traffic) * traffic.steps
         for sent, name, bandwidth in (
             (traffic.up_bytes, "up_bandwidth", self.up_bandwidth),
             (traffic.down_bytes, "down_bandwidth", self.down_bandwidth),
@@ -189,7 +214,7 @@ class _PerByte(CostModel):
 
     up: Rate  # for each byte sent
     down: Rate  # for each byte received
-    compute: Rate = 0.0  # for each client that computed
+    compute: Rate = 0.0  # for each gradient that a client computed
 
     def __post_init__(self) -> None:
         """Refuse rates below zero."""
@@ -200,21 +225,23 @@ class _PerByte(CostModel):
         total = (
             _each("up", self.up, traffic) * traffic.up_bytes + _each("down", self.down, traffic) * traffic.down_bytes
         )
-        return float((total + _each("compute", self.compute, traffic) * traffic.took_part).sum())
+        return float((total + _each("compute", self.compute, traffic) * traffic.steps * traffic.took_part).sum())
 
 
+@register_cost_model("energy")
 @dataclass(frozen=True)
 class Energy(_PerByte):
-    """Joules: ``up`` and ``down`` a byte, ``compute`` a client and round, summed over the clients.
+    """Joules: ``up`` and ``down`` a byte, ``compute`` a gradient, summed over the clients.
 
     ``Energy(up=3.5e-6, down=4.2e-7, compute=0.5)`` is LTE at 3.5 and 0.42 microjoules a byte, and half a joule to
     compute; each one number, or one a client.
     """
 
 
+@register_cost_model("money")
 @dataclass(frozen=True)
 class Money(_PerByte):
-    """A currency: ``up`` and ``down`` a byte, ``compute`` a client and round, summed over the clients.
+    """A currency: ``up`` and ``down`` a byte, ``compute`` a gradient, summed over the clients.
 
     ``Money(up=5e-9, down=5e-9, compute=1e-5)`` is 5 a gigabyte either way; each one number, or one a client.
     """

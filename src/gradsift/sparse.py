@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from gradsift.errors import GradsiftError
 
@@ -48,9 +50,23 @@ class Sparse(NamedTuple):
             return self
         return type(self)(self.indices.to(device), self.values.to(device), self.dim)
 
-    def rows(self, part: slice) -> "Sparse":
+    def rows(self, part: slice | Tensor) -> "Sparse":
         """Some of the rows."""
         return type(self)(self.indices[part], self.values[part], self.dim)
+
+    def with_values(self, values: Tensor) -> "Sparse":
+        """The same elements with other values."""
+        return Sparse(self.indices, values, self.dim)
+
+    @property
+    def span(self) -> int:
+        """How many different indices there may be: ``dim``, and one more where rows are padded."""
+        return self.dim
+
+    @property
+    def lengths(self) -> list[int]:
+        """Elements of each row of [N, k]."""
+        return [self.size] * len(self.indices)
 
 
 class _Known(Sparse):
@@ -73,13 +89,41 @@ class Whole(_Known):
 
     __slots__ = ()
 
+    def with_values(self, values: Tensor) -> Sparse:
+        """The same elements with other values."""
+        return Whole(self.indices, values, self.dim)
 
-def top_k(dense: Tensor, k: int) -> Sparse:
+
+class Ragged(_Known):
+    """Rows of different lengths: places of a row that are not used hold the index ``dim`` and the value 0."""
+
+    __slots__ = ()
+
+    def with_values(self, values: Tensor) -> "Sparse":
+        """The same elements with other values."""
+        return Ragged(self.indices, values, self.dim)
+
+    @property
+    def span(self) -> int:
+        """One more than ``dim``, for the places that are not used."""
+        return self.dim + 1
+
+    @property
+    def lengths(self) -> list[int]:
+        """Elements of each row of [N, k]."""
+        counts: list[int] = (self.indices < self.dim).sum(dim=-1).tolist()
+        return counts
+
+
+def top_k(dense: Tensor, k: int | Sequence[int]) -> Sparse:
     """The k elements of each row with the largest absolute values; of equal ones, those with the lowest indices.
 
-    They come in the order of ``rank``, except that all elements (k = D) come as they are.
+    They come in the order of ``rank``, except that all elements (k = D) come as they are. ``k`` may be one number for
+    each row.
     """
     dim = dense.shape[-1]
+    if isinstance(k, Sequence):
+        return largest(top_k(dense, max(k)), k)
     if not 1 <= k <= dim:
         raise GradsiftError(f"k must be in [1, {dim}], got {k!r}")
     if k == dim:
@@ -213,25 +257,41 @@ def _is_ranked(sparse: Sparse) -> bool:
     return bool(((left > right) | ((left == right) & rising)).all())
 
 
-def largest(sparse: Sparse, k: int) -> Sparse:
-    """The first k elements of each row in the order of ``rank``."""
+def largest(sparse: Sparse, k: int | Sequence[int]) -> Sparse:
+    """The first k elements of each row in the order of ``rank``; ``k`` may be one number for each row [N]."""
+    if isinstance(k, Sequence):
+        return first_places(rank(largest(sparse, max(k))), k)
     if isinstance(sparse, Whole):
         return top_k(sparse.values, k)
     indices, values, dim = rank(sparse)
-    return Ranked(indices[..., :k], values[..., :k], dim)
+    kind = Ragged if isinstance(sparse, Ragged) else Ranked
+    return kind(indices[..., :k], values[..., :k], dim)
+
+
+def first_places(sparse: Sparse, lengths: Sequence[int]) -> Ragged:
+    """The elements in the first places of each row [N, k], as many as ``lengths`` says."""
+    indices, values, dim = sparse
+    ends = torch.tensor(lengths, device=indices.device)[:, None]
+    beyond = torch.arange(sparse.size, device=indices.device) >= ends
+    return Ragged(indices.masked_fill(beyond, dim), values.masked_fill(beyond, 0), dim)
 
 
 def densify(sparse: Sparse) -> Tensor:
     """The full vector(s), zero where the set has no element; of a Whole its values themselves."""
     if isinstance(sparse, Whole):
         return sparse.values
-    full = sparse.values.new_zeros((*sparse.values.shape[:-1], sparse.dim))
-    return full.scatter_(-1, sparse.indices, sparse.values)
+    full = sparse.values.new_zeros((*sparse.values.shape[:-1], sparse.span))
+    return full.scatter_(-1, sparse.indices, sparse.values)[..., : sparse.dim]
 
 
 def members(indices: Tensor, dim: int) -> Tensor:
     """[D] whether each coordinate is among ``indices``, of any shape."""
     return torch.zeros(dim, dtype=torch.bool, device=indices.device).index_fill_(0, indices.reshape(-1), True)
+
+
+def kept(upload: Sparse, merged: Sparse) -> Tensor:
+    """[..., k] whether each element of an upload is among those of ``merged``."""
+    return members(merged.indices, upload.span)[upload.indices]
 
 
 def weighted_sum(rows: Sparse, share: Tensor) -> Sparse:
@@ -241,7 +301,7 @@ def weighted_sum(rows: Sparse, share: Tensor) -> Sparse:
         return nothing(total)  # a CUDA device is not asked how many there are
     if isinstance(rows, Whole):
         return everything(total)
-    indices = members(rows.indices, rows.dim).nonzero().squeeze(-1)
+    indices = members(rows.indices, rows.span)[: rows.dim].nonzero().squeeze(-1)
     return Sparse(indices, total[indices], rows.dim)
 
 
@@ -256,20 +316,20 @@ def dense_sum(rows: Sparse, share: Tensor) -> Tensor:
     wide = torch.promote_types(rows.values.dtype, torch.float32)  # half precision is for sending, not for summing
     values = rows.values.to(wide)
     share = share.to(values.device, wide, non_blocking=values.is_cuda)  # the other way it would not be there in time
-    total, whole = values.new_zeros(rows.dim), isinstance(rows, Whole)
+    total, whole = values.new_zeros(rows.span), isinstance(rows, Whole)
     if rows.size == 0:
-        return total
+        return total[: rows.dim]
     # Products are rounded before they are added, whole or not: B' - B is zero where both are the sum of the same.
     if rows.dim > _LONG_ROW if queued(values) else whole:
         for row, indices, weight in zip(values, rows.indices, share, strict=True):
             total = total.add_(row * weight) if whole else total.index_add_(0, indices, row * weight)
-        return total
+        return total[: rows.dim]
     if not queued(values):
         contributions = values * share[:, None]
-        return total.index_add_(0, rows.indices.reshape(-1), contributions.reshape(-1))
+        return total.index_add_(0, rows.indices.reshape(-1), contributions.reshape(-1))[: rows.dim]
     # CUDA's index_add_ adds in any order where an index comes twice, and its index_put_ sorts first: dense rows and one
     # product are quicker.
-    step = max(1, _SCATTER_ELEMENTS // rows.dim)
+    step, total = max(1, _SCATTER_ELEMENTS // rows.dim), total[: rows.dim]
     for first in range(0, len(share), step):
         part = slice(first, first + step)
         total += share[part] @ densify(type(rows)(rows.indices[part], values[part], rows.dim))
@@ -286,18 +346,24 @@ def difference(left: Sparse, right: Sparse) -> Sparse:
 
 
 def stack(uploads: Sequence[Sparse]) -> Sparse:
-    """The uploads of N clients, [k] each, as one [N, k]."""
+    """The uploads of N clients, [k] each, as one [N, k]; padded, where they have different lengths."""
     if not uploads:
         raise GradsiftError("no clients: there is no upload to stack")
-    shapes = {(upload.dim, tuple(upload.indices.shape), tuple(upload.values.shape)) for upload in uploads}
-    if len(shapes) > 1:
-        raise GradsiftError(f"uploads differ in (dim, indices, values) shapes: {sorted(shapes)}")
-    indices = torch.stack([upload.indices for upload in uploads])
-    return Sparse(indices, torch.stack([upload.values for upload in uploads]), uploads[0].dim)
+    for upload in uploads:
+        if upload.dim != uploads[0].dim or upload.indices.dim() != 1 or upload.indices.shape != upload.values.shape:
+            shapes = [(each.dim, list(each.indices.shape), list(each.values.shape)) for each in uploads]
+            raise GradsiftError(f"uploads must be [k] of the same dimension, got (dim, indices, values): {shapes}")
+    indices, values, dim = [upload.indices for upload in uploads], [upload.values for upload in uploads], uploads[0].dim
+    if len({upload.size for upload in uploads}) == 1:
+        return Sparse(torch.stack(indices), torch.stack(values), dim)
+    padded = pad_sequence(indices, batch_first=True, padding_value=dim)
+    return Ragged(padded, pad_sequence(values, batch_first=True), dim)
 
 
 def concatenate(parts: Sequence[Sparse]) -> Sparse:
-    """The rows of several [n, k] as one."""
-    first = parts[0]
-    indices, values = (torch.cat(rows) for rows in zip(*((part.indices, part.values) for part in parts), strict=True))
-    return type(first)(indices, values, first.dim)
+    """The rows of several [n, k] as one; rows may have different lengths."""
+    first, longest = parts[0], max(part.size for part in parts)
+    kind = Ragged if any(isinstance(part, Ragged) or part.size < longest for part in parts) else type(first)
+    indices = [functional.pad(part.indices, (0, longest - part.size), value=first.dim) for part in parts]
+    values = [functional.pad(part.values, (0, longest - part.size)) for part in parts]
+    return kind(torch.cat(indices), torch.cat(values), first.dim)

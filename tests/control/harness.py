@@ -6,6 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradsift import Controller, Observation, Proposal, round_k, round_probe_k
+from gradsift.control import K
+
+
+def one(k: K | None) -> float:
+    """The k of a proposal that has one for all clients, as every controller of the package makes it."""
+    assert isinstance(k, int | float)
+    return k
 
 
 def answer(proposal: Proposal, sign: int | None) -> Observation:
@@ -48,7 +55,7 @@ class Training:
 
     def observe(self, proposal: Proposal) -> Observation:
         """What a driver would report of this proposal."""
-        k, probe_k = proposal.k, proposal.probe_k
+        k, probe_k = one(proposal.k), None if proposal.probe_k is None else one(proposal.probe_k)
         used_k = used_probe_k = None
         if self.rounding:
             k = used_k = round_k(k, self.seed, proposal.number)

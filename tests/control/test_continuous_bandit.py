@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import gradsift
 from gradsift import Observation, Proposal
 from gradsift.control.continuous_bandit import ContinuousBandit
-from tests.control.harness import drive
+from tests.control.harness import drive, one
 
 
 def test_one_step_by_hand() -> None:
@@ -45,7 +45,7 @@ def test_finds_the_optimum_and_keeps_its_bound(best: float) -> None:
         return abs(k - best) / k_max
 
     def observe(proposal: Proposal) -> Observation:
-        return Observation(proposal, price(proposal.k), loss_before=1.0, loss_after=0.0)
+        return Observation(proposal, price(one(proposal.k)), loss_before=1.0, loss_after=0.0)
 
     bound = 2 * rounds**0.75 * math.sqrt(6)
     if best != 2500.0:
@@ -54,9 +54,9 @@ def test_finds_the_optimum_and_keeps_its_bound(best: float) -> None:
     for seed in range(3):
         controller = gradsift.controller("continuous-bandit", k_min=k_min, k_max=k_max, horizon=rounds, bound=1.0)
         proposals, _ = drive(controller, controller.init(dim=10_000, seed=seed), observe, rounds)
-        assert all(k_min <= p.k <= k_max for p in proposals)
+        assert all(k_min <= one(p.k) <= k_max for p in proposals)
         assert np.mean([p.k for p in proposals[-rounds // 4 :]]) == pytest.approx(best, abs=0.002 * k_max)
-        regrets.append(sum(price(p.k) for p in proposals))
+        regrets.append(sum(price(one(p.k)) for p in proposals))
     assert np.mean(regrets) < bound
 
 
@@ -66,7 +66,7 @@ def test_perturbation_and_step_scale_with_the_range() -> None:
         state = controller.init(dim=int(110 * scale))
         proposal = controller.propose(state, 1)
         after = controller.update(state, Observation(proposal, 0.5, loss_before=1.0, loss_after=0.0))
-        return abs(proposal.k - state["k"]), abs(after["k"] - state["k"])
+        return abs(one(proposal.k) - state["k"]), abs(after["k"] - state["k"])
 
     small, large = first_steps(1.0), first_steps(70.0)
     assert large == pytest.approx((70 * small[0], 70 * small[1]))
@@ -92,7 +92,7 @@ def test_never_leaves_the_interval(
     state: Any = controller.init(dim=math.ceil(k_max), seed=seed)
     for number, decrease in enumerate([*decreases, 1.0], start=1):
         proposal = controller.propose(state, number)
-        assert k_min <= proposal.k <= k_max
+        assert k_min <= one(proposal.k) <= k_max
         # The centre keeps its distance from both ends, so this is the whole perturbation and not a part of it.
         perturbation = ContinuousBandit(horizon=horizon).perturbation(state)
         assert abs(proposal.k - state["k"]) == pytest.approx(perturbation, abs=1e-12 * k_max)

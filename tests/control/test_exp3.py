@@ -14,14 +14,14 @@ import gradsift
 from gradsift import Observation, Proposal
 from gradsift.control.exp3 import Exp3
 from gradsift.draws import rng
-from tests.control.harness import Training, drive
+from tests.control.harness import Training, drive, one
 
 Floats = NDArray[np.float64]
 
 
 def priced(price: Callable[[float], float]) -> Callable[[Proposal], Observation]:
     """Rounds that take a unit off the loss at a price that k decides: with bound=1 it is what the bandit sees."""
-    return lambda proposal: Observation(proposal, price(proposal.k), loss_before=1.0, loss_after=0.0)
+    return lambda proposal: Observation(proposal, price(one(proposal.k)), loss_before=1.0, loss_after=0.0)
 
 
 class Dense:
@@ -122,7 +122,7 @@ def test_every_integer_finds_the_optimum() -> None:
     for seed in range(4):
         controller = gradsift.controller("exp3", k_min=2, k_max=11, horizon=rounds, bound=1.0)
         proposals, _ = drive(controller, controller.init(dim=100, seed=seed), priced(price), rounds)
-        regrets.append(sum(price(p.k) for p in proposals) - rounds * min(prices))
+        regrets.append(sum(price(one(p.k)) for p in proposals) - rounds * min(prices))
         assert Counter(p.k for p in proposals[-rounds // 4 :]).most_common(1)[0][0] == best
     assert np.mean(regrets) < bound
 
@@ -136,7 +136,7 @@ def test_the_logarithmic_grid_finds_the_optimum() -> None:
     for seed in range(3):
         controller = gradsift.controller("exp3", k_min=10, grid="log", arms=10, horizon=rounds, bound=1.0)
         proposals, _ = drive(controller, controller.init(dim=dim, seed=seed), priced(price), rounds)
-        grid = {p.k for p in proposals}
+        grid = {one(p.k) for p in proposals}
         assert Counter(p.k for p in proposals[-rounds // 4 :]).most_common(1)[0][0] == min(grid, key=price)
 
 
@@ -171,8 +171,8 @@ def test_survives_as_many_arms_as_weights(gamma: float | None) -> None:
     assert len(state["log_weights"]) <= rounds
     assert len(json.dumps(state)) < 50 * rounds
     assert json.loads(json.dumps(state, allow_nan=False)) == state
-    assert all(1111 <= p.k <= training.dim for p in proposals)
+    assert all(1111 <= one(p.k) <= training.dim for p in proposals)
     # Nearly all arms are still at weight 1: draws spread over the whole range.
     assert len({p.k for p in proposals}) > 0.95 * rounds
-    assert min(p.k for p in proposals) < 0.05 * training.dim
-    assert max(p.k for p in proposals) > 0.95 * training.dim
+    assert min(one(p.k) for p in proposals) < 0.05 * training.dim
+    assert max(one(p.k) for p in proposals) > 0.95 * training.dim

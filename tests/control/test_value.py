@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import gradsift
 from gradsift import Observation
-from tests.control.harness import Training, drive
+from tests.control.harness import Training, drive, one
 
 SEEN = st.tuples(*[st.floats(0, 100)] * 2, *[st.floats(-3, 3)] * 3)
 
@@ -49,5 +49,5 @@ def test_finds_the_optimum_where_the_scale_fits_the_slopes() -> None:
     for scale, near in ((1000.0, True), (1.0, False)):
         controller = gradsift.controller("value", k_min=20, scale=scale)
         proposals, _ = drive(controller, controller.init(dim=training.dim), training.observe, 3000)
-        mean = sum(p.k for p in proposals[-500:]) / 500
+        mean = sum(one(p.k) for p in proposals[-500:]) / 500
         assert (abs(mean - training.best) < 0.1 * training.best) == near, mean

@@ -4,6 +4,7 @@ Gradients are multiples of 1/64 and float64: every sum is exact, so equal means 
 summed up in its context, which is kept, lost and rolled back together with the rest of its state.
 """
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from torch import Tensor, nn
 
 from gradsift.flower import Probe, SparseMod, SparseStrategy
 from gradsift.flower.client_state import ClientState, Store
-from gradsift.flower.rounds import Plan, Record, Rounds, Upload
+from gradsift.flower.rounds import Rounds, Upload
+from gradsift.records.record import Record
+from gradsift.round import Plan
 from gradsift.sparse import Sparse, densify
 from tests.flower.grid import LocalGrid
 
@@ -108,6 +111,17 @@ def play(strategy: SparseStrategy, grid: LocalGrid, number: int = 1) -> Record:
     messages = strategy.configure_evaluate(number, arrays(), config, grid)
     strategy.aggregate_evaluate(number, grid.send_and_receive(messages))
     return strategy.records[-1]
+
+
+def end(strategy: SparseStrategy) -> None:
+    """The server's process ends, whatever it was doing: it writes no more, and its lock is gone."""
+    strategy._log.close()
+
+
+def go_back(out: Path, old: Path) -> None:
+    """The run folder as it was when ``old`` was copied from it."""
+    shutil.rmtree(out)
+    shutil.copytree(old, out)
 
 
 def state_of(strategy: SparseStrategy, grid: LocalGrid, client: int, folder: Path | None = None) -> ClientState | None:

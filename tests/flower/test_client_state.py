@@ -20,7 +20,7 @@ from gradsift.flower.client_state import CONTEXT_LIMIT, ClientState, Store, defa
 from gradsift.flower.layout import Layout
 from tests.doc_pages import ROOT
 from tests.flower.grid import LocalGrid
-from tests.flower.ledger import DIM, Books, app, catch_up, computed, play, state_of, strategy_of
+from tests.flower.ledger import DIM, Books, app, catch_up, computed, end, play, state_of, strategy_of
 
 LARGE = 30_000_000
 EXPERIMENT = "0123456789abcdef"
@@ -131,7 +131,7 @@ def test_a_damaged_file_is_refused_by_name(tmp_path: Path) -> None:
 def test_with_files_the_residual_outlives_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new run has new contexts; with a checkpoint and a folder nothing is lost."""
     books = Books(monkeypatch)
-    how = {"checkpoint": tmp_path / "server.npz"}
+    how = {"out": tmp_path / "run"}
     grid = LocalGrid(lambda: app(tmp_path / "clients"), 3)
     strategy = strategy_of(**how)
     for number in (1, 2, 3):
@@ -139,10 +139,12 @@ def test_with_files_the_residual_outlives_the_run(tmp_path: Path, monkeypatch: p
     before = {client: computed(grid, client) for client in range(3)}
     for client in range(3):
         grid.restart(client)
+    end(strategy)
     strategy = strategy_of(**how)
     for number in (4, 5):
         play(strategy, grid, number)
     catch_up(strategy, grid)
+    end(strategy)
     assert strategy.refused == []
     for client in range(3):
         kept = state_of(strategy, grid, client, tmp_path / "clients")

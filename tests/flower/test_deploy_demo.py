@@ -1,7 +1,6 @@
 """``make deploy-demo`` with real processes: to its end over a killed SuperNode, and stopped by Ctrl-C."""
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -11,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from gradsift.records.folder import read_records
 from tests.doc_pages import ROOT
 from tests.flower.left_behind import left_behind
 
@@ -58,13 +58,15 @@ def test_a_killed_supernode_comes_back_with_its_key_and_is_resynchronised(tmp_pa
     # It says that it lost its weights, and is given them: only a client with the server's checksum is merged.
     assert "refused client 2" in printed
     assert "it is behind, and will be sent what it missed" in printed
-    rounds = json.loads((folder / "output" / "records.json").read_text())["rounds"]
+    rounds = read_records(folder / "run")
     clients = [each["clients"] for each in rounds]
     assert len(rounds) == 7
     assert clients[0] == clients[-1] == 3
     assert 2 in clients
     assert "7 rounds of 76,810 weights" in printed
-    assert f"up {sum(each['up-bytes'] for each in rounds):,} {4 * 76_810 * sum(clients):,}" in " ".join(printed.split())
+    assert f"up {int(sum(each['up_bytes'] for each in rounds)):,} {4 * 76_810 * sum(clients):,}" in " ".join(
+        printed.split()
+    )
     assert left_behind(folder) == []
 
 

@@ -1,6 +1,5 @@
 """docs/deploy.md from its first command to its last, in a real deployment on loopback; and who is not let in."""
 
-import json
 import os
 import re
 import shlex
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gradsift.records.folder import checkpoints, read_records
 from scripts.deploy.certificates import make_node_key, make_tls
 from scripts.deploy.deployment import free_port
 from scripts.deploy.processes import Processes
@@ -95,10 +95,11 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 
 def test_two_sites_have_trained(machine: Machine) -> None:
-    rounds = json.loads((machine.folder / "output" / "records.json").read_text())["rounds"]
-    assert [each["round"] for each in rounds] == [1, 2]
-    assert [each["clients"] for each in rounds] == [2, 2]
-    assert (machine.folder / "checkpoint.npz").exists()
+    rounds = read_records(machine.folder / "run")
+    # The second command of the page has continued the run, and was stopped.
+    assert [each["round"] for each in rounds] == list(range(1, len(rounds) + 1))
+    assert [each["clients"] for each in rounds[:2]] == [2, 2]
+    assert checkpoints(machine.folder / "run")[-1].name >= "checkpoint-00000002.npz"
     assert {path.name for path in (machine.folder / "state").rglob("*.npz")} == {"client-0.npz", "client-1.npz"}
     assert machine.printed["flwr supernode list production"].count("online") == 2
 

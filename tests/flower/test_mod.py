@@ -339,7 +339,7 @@ def test_a_sparse_round_is_small() -> None:
     for number in (1, 2, 3):
         round_of(strategy, grid, model, number)
     first, _, last = strategy.records
-    assert first["down-bytes"] > 2 * 40_000  # everything, once
-    assert last["down-bytes"] < 2 * 1500
-    assert last["up-bytes"] < 2 * 1000
+    assert first["down_bytes"] > 2 * 40_000  # everything, once
+    assert last["down_bytes"] < 2 * 1500
+    assert last["up_bytes"] < 2 * 1000
     assert all(RECORD in message.content for message in grid.sent)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gradsift.flower import SparseStrategy
 from tests.flower.grid import Fault, LocalGrid, no_fault, node_of
-from tests.flower.ledger import Books, app, arrays, catch_up, computed, play, state_of, strategy_of
+from tests.flower.ledger import Books, app, arrays, catch_up, computed, end, play, state_of, strategy_of
 
 CLIENTS = 4
 WHO = st.integers(0, CLIENTS - 1)
@@ -59,8 +59,8 @@ def test_the_books_are_balanced(
     fraction: float,
     exchanges: int,
 ) -> None:
-    file = tmp_path_factory.mktemp("server") / "checkpoint.npz"
-    how: dict[str, Any] = {"sparsifier": sparsifier, "controller": controller, "checkpoint": file}
+    out = tmp_path_factory.mktemp("server") / "run"
+    how: dict[str, Any] = {"sparsifier": sparsifier, "controller": controller, "out": out}
     how |= {"fraction_train": fraction, "exchanges": exchanges}
     written_off: dict[int, torch.Tensor] = {}
     remembered: dict[int, Context] = {}
@@ -84,14 +84,17 @@ def test_the_books_are_balanced(
                         # It does not know what was taken from it: it has to give up its residual.
                         written_off[client] = books.total(client) - computed(grid, client)
                 elif what == "server restart":
+                    end(strategy)
                     strategy = strategy_of(**how)
             grid.faults = functools.partial(fault_of, faults)
             if any(what == "server ends halfway" for what, _ in happens):  # after the uploads, before the losses
                 messages = strategy.configure_train(0, arrays(), ConfigRecord(), grid)
                 strategy.aggregate_train(0, grid.send_and_receive(messages))
+                end(strategy)
                 strategy = strategy_of(**how)
             play(strategy, grid)
         grid.faults = no_fault
         play(strategy, grid)
         assert_balanced(strategy, grid, books, written_off)
+        end(strategy)
     assert all(refusal.reason.startswith(("it failed: fault", "it is behind")) for refusal in strategy.refused)

@@ -1,7 +1,10 @@
 """A run that continues another: the same controller, the same counts, nothing seen twice and nothing forgotten."""
 
 import copy
+import json
 import logging
+import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,12 +13,24 @@ import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 
-from gradsift import GradsiftError, LinkTime
+from gradsift import GradsiftError, LinkTime, LocalSteps
 from gradsift.control import Observation
 from gradsift.flower import SparseStrategy
 from gradsift.flower.rounds import Rounds
 from tests.flower.grid import LocalGrid, node_of
-from tests.flower.ledger import Books, app, arrays, catch_up, computed, model, play, state_of, strategy_of
+from tests.flower.ledger import (
+    Books,
+    app,
+    arrays,
+    catch_up,
+    computed,
+    end,
+    go_back,
+    model,
+    play,
+    state_of,
+    strategy_of,
+)
 
 CLIENTS = 3
 
@@ -51,32 +66,35 @@ def test_a_server_that_ends_between_two_exchanges_asks_again(
     whole, grid = strategy_of(**how), LocalGrid(app, CLIENTS)
     for number in range(1, 6):
         play(whole, grid, number)
-    expected, control = list(seen), whole.rounds.state.control
+    expected, control = list(seen), whole.rounds.state.server.control
     assert [number for number, _ in expected] == [1, 2, 3, 4, 5]
     assert all(loss is not None for _, loss in expected)
 
     seen.clear()
-    how["checkpoint"] = tmp_path / "server.npz"
+    how["out"] = tmp_path / "run"
     strategy, grid = strategy_of(**how), LocalGrid(app, CLIENTS)
     play(strategy, grid, 1)
     play(strategy, grid, 2)
     train(strategy, grid, 3)
     if probed:
         grid.send_and_receive(strategy.configure_evaluate(3, arrays(), ConfigRecord(), grid))
+    end(strategy)
     strategy = strategy_of(**how)
     with caplog.at_level(logging.INFO, "flwr"):
         play(strategy, grid, 4)
     assert "asking 3 clients again for the losses of round 3" in caplog.text
     play(strategy, grid, 5)
+    end(strategy)
     assert seen == expected
-    assert strategy.rounds.state.control == control
+    assert strategy.rounds.state.server.control == control
     assert torch.equal(strategy.rounds.state.weights, whole.rounds.state.weights)
 
 
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "seed": ({"seed": 7}, "made with seed 0, not 7"),
     "exchanges": ({"exchanges": 2}, "made with exchanges 1, not 2"),
-    "values": ({"values": "float16"}, "made with values None, not 'float16'"),
+    "values": ({"values": "float16"}, r"made with values Exact\(\), not Float16\(\)"),
+    "local": ({"local": LocalSteps(2)}, r"made with local OneGradient\(\), not LocalSteps\(steps=2\)"),
     "sparsifier": ({"sparsifier": "periodic-k"}, r"made with sparsifier FabTopK\(\), not PeriodicK\(\)"),
     "controller": ({"controller": "exp3"}, r"made with controller ExtendedSign\(.*\), not Exp3\("),
     "k": ({"k": 4}, r"made with k by Fixed\(k=3\), not Fixed\(k=4\)"),
@@ -85,46 +103,59 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("what", OTHERS)
 def test_what_may_not_change_is_refused_with_both_values(what: str, tmp_path: Path) -> None:
-    how: dict[str, Any] = {"checkpoint": tmp_path / "server.npz", "controller": "extended-sign"}
+    out = tmp_path / "run"
+    how: dict[str, Any] = {"out": out, "controller": "extended-sign"}
     grid = LocalGrid(lambda: app(probe=False), CLIENTS)
-    play(strategy_of(**how), grid)
-    before = (tmp_path / "server.npz").read_bytes()
+    strategy_of(**how).start(grid, arrays(), num_rounds=1)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
     other, said = OTHERS[what]
     with pytest.raises(GradsiftError, match=said):
-        play(strategy_of(**{**how, **other}), grid)
-    assert (tmp_path / "server.npz").read_bytes() == before
-    play(strategy_of(**how), grid)
+        strategy_of(**{**how, **other}).start(grid, arrays(), num_rounds=9)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    strategy = strategy_of(**how)
+    strategy.start(grid, arrays(), num_rounds=2)
+    assert [record["round"] for record in strategy.records] == [1, 2]
 
 
 def test_other_types_of_weights_are_refused(tmp_path: Path) -> None:
-    file = tmp_path / "server.npz"
-    play(strategy_of(checkpoint=file), LocalGrid(app, CLIENTS))
-    single = SparseStrategy(model().float(), controller="fixed", k=3, checkpoint=file)
+    out = tmp_path / "run"
+    strategy_of(out=out).start(LocalGrid(app, CLIENTS), arrays(), num_rounds=1)
+    single = SparseStrategy(model().float(), controller="fixed", k=3, out=out)
     with pytest.raises(GradsiftError, match="made with dtype of weight float64, not float32"):
         play(single, LocalGrid(app, CLIENTS))
 
 
 def test_another_rate_or_cost_is_taken_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file, grid = tmp_path / "server.npz", LocalGrid(app, CLIENTS)
-    play(strategy_of(checkpoint=file, lr=lambda number: 0.5 / number), grid)
+    out, grid = tmp_path / "run", LocalGrid(app, CLIENTS)
+
+    def go_on(rounds: int, **options: Any) -> None:
+        strategy_of(out=out, **options).start(grid, arrays(), num_rounds=rounds)
+
+    def halved(number: int) -> float:
+        return 0.5 / number
+
+    go_on(1, lr=halved)
     caplog.clear()
     with caplog.at_level(logging.WARNING, "flwr"):
-        play(strategy_of(checkpoint=file, lr=lambda number: 0.5 / number), grid)
+        go_on(2, lr=halved)
         assert "is now" not in caplog.text
-        play(strategy_of(checkpoint=file, lr=0.25, cost=LinkTime(up_bandwidth=1.0, down_bandwidth=1.0)), grid)
-    assert "lr is now Constant(lr=0.25); it was <function" in caplog.text
-    assert "up to round 2" in caplog.text
+        go_on(3, lr=0.25, cost=LinkTime(up_bandwidth=1.0, down_bandwidth=1.0), encoded_bytes=False)
+    assert re.search(r"lr is now Constant\(lr=0\.25\); it was .*halved up to round 2", caplog.text)
     assert "cost is now LinkTime" in caplog.text
+    assert "encoded_bytes is now False; it was True up to round 2" in caplog.text
+    config = json.loads((out / "config.json").read_text())
+    assert (config["lr"]["lr"], config["cost"]["class"]) == (0.25, "LinkTime")
+    assert (config["settings"]["encoded_bytes"], config["stop"]["rounds"]) == (False, 3)
 
 
 def test_the_rounds_of_a_result_go_on(tmp_path: Path) -> None:
-    file, grid = tmp_path / "server.npz", LocalGrid(app, CLIENTS)
+    grid = LocalGrid(app, CLIENTS)
 
     def evaluate(number: int, record: ArrayRecord) -> MetricRecord:
         del record
         return MetricRecord({"number": number})
 
-    how: dict[str, Any] = {"checkpoint": file, "fraction_evaluate": 1.0}
+    how: dict[str, Any] = {"out": tmp_path / "run", "fraction_evaluate": 1.0}
 
     def tamper(reply: Any) -> list[Any]:
         if "metrics" in reply.content:
@@ -141,16 +172,17 @@ def test_the_rounds_of_a_result_go_on(tmp_path: Path) -> None:
 
 def test_an_upload_of_a_run_that_the_client_has_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client falls back to a state of another run that has higher rounds than those since taken from it."""
-    file, grid, books = tmp_path / "server.npz", LocalGrid(app, CLIENTS), Books(monkeypatch)
-    strategy = strategy_of(checkpoint=file)
+    out, grid, books = tmp_path / "run", LocalGrid(app, CLIENTS), Books(monkeypatch)
+    strategy = strategy_of(out=out)
     for number in range(1, 3):
         play(strategy, grid, number)
-    old = file.read_bytes()
+    shutil.copytree(out, tmp_path / "old")
     for number in range(3, 9):
         play(strategy, grid, number)
     forgotten = copy.deepcopy(grid.context(1))  # uploaded in round 8 of the first run
-    file.write_bytes(old)
-    strategy = strategy_of(checkpoint=file)  # rounds 3 to 5, again, by another run
+    end(strategy)
+    go_back(out, tmp_path / "old")
+    strategy = strategy_of(out=out)  # rounds 3 to 5, again, by another run
     for number in range(3, 6):
         play(strategy, grid, number)
     grid.contexts[node_of(1)] = forgotten
@@ -159,6 +191,7 @@ def test_an_upload_of_a_run_that_the_client_has_forgotten(tmp_path: Path, monkey
     records = [play(strategy, grid, number) for number in range(6, 9)]
     assert sum(record["resets"] for record in records) == 1
     catch_up(strategy, grid)
+    end(strategy)
     kept = state_of(strategy, grid, 1)
     assert kept is not None
     # What it had at the time may have been taken since, and was given up; all since is taken or still there.
@@ -167,15 +200,17 @@ def test_an_upload_of_a_run_that_the_client_has_forgotten(tmp_path: Path, monkey
 
 def test_a_server_that_goes_back_over_two_runs(tmp_path: Path) -> None:
     """The clients know both runs: their residuals are right, and kept."""
-    file, grid = tmp_path / "server.npz", LocalGrid(app, CLIENTS)
-    strategy = strategy_of(checkpoint=file)
+    out, grid = tmp_path / "run", LocalGrid(app, CLIENTS)
+    strategy = strategy_of(out=out)
     for number in range(1, 4):
         play(strategy, grid, number)
-    old = file.read_bytes()
+    shutil.copytree(out, tmp_path / "old")
     for first in (4, 7):
         for number in range(first, first + 3):
             play(strategy, grid, number)
-        strategy = strategy_of(checkpoint=file)
-    file.write_bytes(old)
-    strategy = strategy_of(checkpoint=file)
+        end(strategy)
+        strategy = strategy_of(out=out)
+    go_back(out, tmp_path / "old")
+    strategy = strategy_of(out=out)
     assert [play(strategy, grid, number)["resets"] for number in range(4, 7)] == [0, 0, 0]
+    end(strategy)

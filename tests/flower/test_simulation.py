@@ -1,7 +1,6 @@
 """The two example apps in Flower's real simulation engine, with ``flwr run``."""
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -18,6 +17,7 @@ from torch import nn
 import gradsift
 from gradsift.data import load
 from gradsift.models import small_mlp
+from gradsift.records.folder import read_records
 from tests.doc_pages import ROOT
 
 CLIENTS = 3
@@ -84,10 +84,10 @@ def run(app: str, environment: dict[str, str], config: str) -> str:
 
 
 def test_the_papers_app_takes_the_simulators_steps(flower: dict[str, str], tmp_path: Path) -> None:
-    config = f'num-server-rounds={ROUNDS} double=true output="{tmp_path}/out" seed=3'
+    config = f'num-server-rounds={ROUNDS} double=true out="{tmp_path}/out" seed=3'
     said = run("flower-paper", flower, config)
-    assert (tmp_path / "out/records.json").exists(), said
-    records = json.loads((tmp_path / "out/records.json").read_text())["rounds"]
+    assert (tmp_path / "out/records.jsonl").exists(), said
+    records = read_records(tmp_path / "out")
     result = gradsift.simulate(
         small_mlp(10, 64, hidden=64, seed=3),
         nn.CrossEntropyLoss(),
@@ -98,8 +98,8 @@ def test_the_papers_app_takes_the_simulators_steps(flower: dict[str, str], tmp_p
         seed=3,
         delay=1,
     )
-    assert [record["used-k"] for record in records] == [record["used_k"] for record in result.records]
-    assert len({record["used-k"] for record in records}) > 1
+    assert [record["used_k"] for record in records] == [record["used_k"] for record in result.records]
+    assert len({record["used_k"] for record in records}) > 1
     trained = torch.load(tmp_path / "out/model.pt", weights_only=True)
     weights = torch.cat([value.reshape(-1) for value in trained.values()])
     torch.testing.assert_close(weights, result.weights, rtol=0, atol=1e-9)

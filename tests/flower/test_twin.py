@@ -2,18 +2,36 @@
 
 import copy
 import itertools
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context
-from torch import nn
+from torch import Tensor, nn
 
 import gradsift
-from gradsift import Controller, CostModel, LinkTime, NormalizedTime, Settings
+from gradsift import (
+    Controller,
+    CostModel,
+    FederatedData,
+    LinkTime,
+    LocalSteps,
+    Method,
+    NormalizedTime,
+    Observation,
+    Proposal,
+    Settings,
+)
+from gradsift.control.estimate import estimated_sign
+from gradsift.cost import Energy
 from gradsift.flower import GradientTask, SparseStrategy, gradient_app
+from gradsift.records.record import COLUMNS
+from gradsift.schedule import Constant, Cosine
 from gradsift.simulation.engine import Engine
-from gradsift.simulation.schedule import Constant, Cosine, Schedule
+from gradsift.sparse import Sparse
+from gradsift.values import ValueType, register_value_type, value_types
 from tests.flower.grid import LocalGrid
 from tests.simulation.problems import blobs, mlp
 
@@ -35,101 +53,248 @@ PAIRS = [
     *itertools.product(["fub-top-k", "unidirectional-top-k", "periodic-k"], ["extended-sign"]),
     *itertools.product(["fedavg", "send-all"], ["fixed"]),
 ]
+BANDWIDTHS = [50.0 * (1 + i) for i in range(CLIENTS)]
+COSTS = [
+    NormalizedTime(comm_time=10),
+    LinkTime(up_bandwidth=BANDWIDTHS, down_bandwidth=400.0, latency=0.1),
+    Energy(up=2.0, down=[1.0, 0.5, 0.25, 0.125], compute=3.0),
+]
+# The size of an encoded message depends on its last bits, in which two ways to add up float64 may differ.
+BYTES: dict[str, Any] = {"encoded_bytes": True, "values": "float32"}
+# What the simulator counts and a deployment measures; and what neither has here, without evaluation.
+MEASURED = {"up_bytes", "down_bytes", "global_loss", "accuracy"}
+REAL = {"cost", "round_cost", "lr", "k", "low", "high", "train_loss", "loss_before", "loss_after", "loss_probe"}
 
 
-def pair(
-    sparsifier: str,
-    controller: Controller[Any],
-    exchanges: int,
-    lr: Schedule | None = None,
-    cost: CostModel | None = None,
-    clients_per_round: int | None = None,
-    **settings: Any,
-) -> tuple[Engine, SparseStrategy, LocalGrid, ArrayRecord]:
-    model, data = mlp().double(), blobs(CLIENTS)
-    cost = cost or NormalizedTime(comm_time=10)
-    parts = (gradsift.sparsifier(sparsifier), controller, cost, lr or Constant(0.3))
-    how = Settings(batch_size=8, clients_per_round=clients_per_round, delay=2 - exchanges, **settings)
-    cpu = torch.device("cpu")
-    engine = Engine(mlp(), nn.CrossEntropyLoss(), data, *parts, how, device=cpu, dtype=torch.float64)
-    double, local = data.to("cpu", torch.float64), copy.deepcopy(model)
-
-    def task(context: Context) -> GradientTask:
-        rows = data.rows(int(context.node_config["partition-id"]))
-        x, y = double.x[rows], double.y[rows]
-        return GradientTask(local, nn.CrossEntropyLoss(), x, y, 8, how.probe_samples, how.seed)
-
-    strategy = SparseStrategy(
-        model,
-        sparsifier=parts[0],
-        controller=parts[1],
-        cost=parts[2],
-        lr=parts[3],
-        seed=how.seed,
-        exchanges=exchanges,
-        fraction_train=(clients_per_round or CLIENTS) / CLIENTS,
-        fraction_evaluate=0,
-    )
-    return engine, strategy, LocalGrid(lambda: gradient_app(task), CLIENTS), ArrayRecord(model.state_dict())
+@pytest.fixture(params=[1, 2])
+def exchanges(request: pytest.FixtureRequest) -> int:
+    assert isinstance(request.param, int)
+    return request.param
 
 
-def play(strategy: SparseStrategy, grid: LocalGrid, arrays: ArrayRecord, number: int) -> None:
-    """One round as ``Strategy.start`` makes it."""
-    config = ConfigRecord()
-    strategy.aggregate_train(number, grid.send_and_receive(strategy.configure_train(number, arrays, config, grid)))
-    strategy.aggregate_evaluate(
-        number, grid.send_and_receive(strategy.configure_evaluate(number, arrays, config, grid))
-    )
+class Twins:
+    """The same run twice."""
+
+    def __init__(
+        self,
+        method: Method,
+        exchanges: int,
+        *,
+        model: nn.Module | None = None,
+        data: FederatedData | None = None,
+        **settings: Any,
+    ) -> None:
+        model, data = (model or mlp()).double(), data or blobs(CLIENTS)
+        how = Settings(batch_size=8, delay=2 - exchanges, **settings)
+        cpu, loss = torch.device("cpu"), nn.CrossEntropyLoss()
+        self.engine = Engine(copy.deepcopy(model), loss, data, method, how, device=cpu, dtype=torch.float64)
+        double, local = data.to("cpu", torch.float64), copy.deepcopy(model)
+
+        def task(context: Context) -> GradientTask:
+            rows = data.rows(int(context.node_config["partition-id"]))
+            return GradientTask(local, loss, double.x[rows], double.y[rows], 8, how.probe_samples, method.seed)
+
+        self.strategy = SparseStrategy(
+            model,
+            **{name: getattr(method, name) for name in Method.__dataclass_fields__},
+            exchanges=exchanges,
+            buffers=how.buffers,
+            fraction_train=(how.clients_per_round or CLIENTS) / CLIENTS,
+            fraction_evaluate=0,
+        )
+        self.grid = LocalGrid(lambda: gradient_app(task), CLIENTS)
+        self.arrays = ArrayRecord(model.state_dict())
+
+    def play(self, number: int) -> None:
+        """One round as ``Strategy.start`` makes it."""
+        strategy, grid, config = self.strategy, self.grid, ConfigRecord()
+        messages = strategy.configure_train(number, self.arrays, config, grid)
+        strategy.aggregate_train(number, grid.send_and_receive(messages))
+        messages = strategy.configure_evaluate(number, self.arrays, config, grid)
+        strategy.aggregate_evaluate(number, grid.send_and_receive(messages))
+
+    def assert_same_round(self) -> None:
+        before = self.engine.state.server.weights
+        record, ours = self.engine.step(), self.strategy.records[-1]
+        assert tuple(ours) == tuple(record) == COLUMNS
+        for name, ((_, mine), (_, theirs)) in zip(COLUMNS, zip(ours.items(), record.items(), strict=True), strict=True):
+            if name in REAL and theirs is not None:
+                assert mine == pytest.approx(theirs, rel=1e-9), name
+            elif name not in MEASURED:
+                assert mine == theirs, name
+        state, weights = self.strategy.rounds.state, self.engine.state.server.weights
+        stepped = (weights != before).nonzero().squeeze(-1)
+        changed = (state.changed == record["round"]).nonzero().squeeze(-1)
+        assert set(stepped.tolist()) <= set(changed.tolist())
+        torch.testing.assert_close(state.weights, weights, rtol=0, atol=1e-9)
+
+    def run(self, rounds: int = ROUNDS) -> set[int]:
+        """All rounds, each compared; the k that were used."""
+        for number in range(1, rounds + 1):
+            self.play(number)
+            self.assert_same_round()
+        assert self.strategy.refused == []
+        return {record["used_k"] for record in self.strategy.records}
 
 
-def assert_same_round(engine: Engine, strategy: SparseStrategy) -> None:
-    before = engine.state.weights
-    record, ours = engine.step(), strategy.records[-1]
-    assert ours["refused"] == 0
-    assert (ours["round"], ours["used-k"]) == (record["round"], record["used_k"])
-    assert ours.get("probe-k") == record["probe_k"]
-    assert ours["k"] == pytest.approx(record["k"], rel=1e-9)
-    assert ours["cost"] == pytest.approx(record["cost"], rel=1e-12)
-    assert (ours["up-elements"], ours["down-elements"]) == (record["up_elements"], record["down_elements"])
-    state = strategy.rounds.state
-    stepped = (engine.state.weights != before).nonzero().squeeze(-1)
-    changed = (state.changed == record["round"]).nonzero().squeeze(-1)
-    assert set(stepped.tolist()) <= set(changed.tolist())
-    torch.testing.assert_close(state.weights, engine.state.weights, rtol=0, atol=1e-9)
+def method_of(sparsifier: str, controller: Controller[Any] | None = None, **others: Any) -> Method:
+    """At a rate of 0.3; the controller that goes with the sparsifier, if none is named."""
+    if controller is None:
+        dense = gradsift.sparsifier(sparsifier).dense
+        controller = gradsift.controller("fixed", k=9) if dense else gradsift.controller("extended-sign", window=3)
+    return Method.of(sparsifier=sparsifier, controller=controller, **{"lr": 0.3, **others})
 
 
 @pytest.mark.parametrize(("sparsifier", "control"), PAIRS)
-@pytest.mark.parametrize("exchanges", [1, 2])
 def test_whole_runs_are_the_simulators(sparsifier: str, control: str, exchanges: int) -> None:
     controller = gradsift.controller(control, **CONTROLLERS[control])
-    engine, strategy, grid, arrays = pair(sparsifier, controller, exchanges)
-    used = set()
-    for number in range(1, ROUNDS + 1):
-        play(strategy, grid, arrays, number)
-        assert_same_round(engine, strategy)
-        used.add(strategy.records[-1]["used-k"])
+    used = Twins(method_of(sparsifier, controller), exchanges).run()
     assert len(used) > 1 or not controller.varies
 
 
 @pytest.mark.parametrize("sparsifier", ["fab-top-k", "periodic-k", "fedavg"])
-@pytest.mark.parametrize("exchanges", [1, 2])
 def test_with_some_of_the_clients(sparsifier: str, exchanges: int) -> None:
     """Absentees catch up before they train, and take their losses at weights that they never held."""
-    dense = gradsift.sparsifier(sparsifier).dense
-    controller = gradsift.controller("fixed", k=9) if dense else gradsift.controller("extended-sign", window=3)
-    engine, strategy, grid, arrays = pair(
-        sparsifier, controller, exchanges, Cosine(0.5, rounds=30), clients_per_round=3, probe_samples=3, seed=5
-    )
-    for number in range(1, ROUNDS + 1):
-        play(strategy, grid, arrays, number)
-        assert_same_round(engine, strategy)
+    method = method_of(sparsifier, lr=Cosine(0.5, rounds=30), seed=5)
+    Twins(method, exchanges, clients_per_round=3, probe_samples=3).run()
 
 
-def test_a_cost_in_bytes_sees_the_encoded_sizes() -> None:
-    cost = LinkTime(up_bandwidth=[50.0 * (1 + i) for i in range(CLIENTS)], down_bandwidth=400.0, latency=0.1)
-    engine, strategy, grid, arrays = pair(
-        "fab-top-k", gradsift.controller("sign"), 1, cost=cost, clients_per_round=3, encoded_bytes=True
-    )
-    for number in range(1, ROUNDS + 1):
-        play(strategy, grid, arrays, number)
-        assert_same_round(engine, strategy)
+@pytest.mark.parametrize("sparsifier", ["fab-top-k", "periodic-k", "unidirectional-top-k", "send-all"])
+@pytest.mark.parametrize("clients", [None, 3])
+def test_local_steps(sparsifier: str, clients: int | None, exchanges: int) -> None:
+    method = method_of(sparsifier, local=LocalSteps(3), lr=Cosine(0.3, rounds=30), seed=2)
+    twins = Twins(method, exchanges, clients_per_round=clients)
+    used = twins.run(12)
+    assert len(used) > 1 or method.sparsifier.dense
+    assert [record["steps"] for record in twins.strategy.records] == [3] * 12
+    assert twins.strategy.rounds.state.server.steps == 36
+
+
+@pytest.mark.parametrize("values", value_types())
+@pytest.mark.parametrize("sparsifier", ["fab-top-k", "periodic-k", "fedavg"])
+def test_value_types(values: str, sparsifier: str, exchanges: int) -> None:
+    Twins(method_of(sparsifier, values=values, encoded_bytes=True), exchanges).run(12)
+
+
+@register_value_type("test-coarse")
+@dataclass(frozen=True)
+class Coarse(ValueType):
+    """Multiples of an eighth, as single numbers."""
+
+    def rounded(self, message: Sparse) -> Sparse:
+        return message.with_values((message.values * 8).round().float() / 8)
+
+
+def test_a_value_type_of_ones_own_travels_as_what_it_returns(exchanges: int) -> None:
+    Twins(method_of("fab-top-k", values=Coarse()), exchanges).run(8)
+
+
+@dataclass(frozen=True)
+class EachItsOwn(Controller[list[float]]):
+    """A k for each client; all of them follow the sign, each by a step of its own."""
+
+    name = "each-its-own"
+    probes = True
+
+    def init(self, dim: int, seed: int = 0) -> list[float]:
+        del dim, seed
+        return [4.5 + 3 * client for client in range(CLIENTS)]
+
+    def propose(self, state: list[float], number: int) -> Proposal:
+        return Proposal(number, tuple(state), tuple(k * 0.6 for k in state))
+
+    def update(self, state: list[float], seen: Observation) -> list[float]:
+        sign = estimated_sign(seen)
+        return [min(max(k - (sign or 0) * (0.7 + client / 3), 2.0), 40.0) for client, k in enumerate(state)]
+
+
+@pytest.mark.parametrize("sparsifier", ["fab-top-k", "fub-top-k", "periodic-k", "unidirectional-top-k"])
+@pytest.mark.parametrize("clients", [None, 3])
+def test_a_k_for_each_client(sparsifier: str, clients: int | None, exchanges: int) -> None:
+    method = method_of(sparsifier, EachItsOwn(), cost=COSTS[1], **BYTES)
+    twins = Twins(method, exchanges, clients_per_round=clients)
+    twins.run()
+    used = [record["client_k"] for record in twins.strategy.records]
+    assert all(each is not None and len(each) == (clients or CLIENTS) and len(set(each)) > 1 for each in used)
+    assert len({tuple(each or ()) for each in used}) > 3
+
+
+@pytest.mark.parametrize("cost", COSTS, ids=lambda cost: cost.name)
+@pytest.mark.parametrize(
+    ("charge_probe", "dense_fallback", "encoded_bytes"), list(itertools.product([False, True], repeat=3))
+)
+def test_prices(cost: CostModel, charge_probe: bool, dense_fallback: bool, encoded_bytes: bool, exchanges: int) -> None:
+    counting: dict[str, Any] = {"charge_probe": charge_probe, "dense_fallback": dense_fallback}
+    counting |= BYTES if encoded_bytes else {}
+    method = method_of("fab-top-k", gradsift.controller("sign"), cost=cost, **counting)
+    Twins(method, exchanges, clients_per_round=3).run(10)
+
+
+def test_every_way_to_count_has_its_own_price() -> None:
+    """So that the twins above do not agree on one price for all."""
+    spent = set()
+    for charge_probe, dense_fallback, encoded_bytes in itertools.product([False, True], repeat=3):
+        counting = {"charge_probe": charge_probe, "dense_fallback": dense_fallback, "encoded_bytes": encoded_bytes}
+        controller = gradsift.controller("sign", k_init=40.0)
+        twins = Twins(method_of("fab-top-k", controller, cost=COSTS[2], **counting), 1)
+        twins.play(1)
+        spent.add(twins.strategy.records[0]["cost"])
+    assert len(spent) == 6  # bytes of the wire format are counted as they are, with the fallback or without
+
+
+@pytest.mark.parametrize("local", [None, LocalSteps(2)])
+@pytest.mark.parametrize("sparsifier", ["fab-top-k", "fedavg"])
+def test_clients_with_fewer_samples_than_a_minibatch(sparsifier: str, local: LocalSteps | None, exchanges: int) -> None:
+    data = blobs(CLIENTS, each=4)
+    assert min(data.size) < 8 < max(data.size)
+    Twins(method_of(sparsifier, local=local), exchanges, data=data, probe_samples=2).run(12)
+
+
+class Normed(nn.Module):
+    """With buffers that training moves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.body, self.norm, self.head = nn.Linear(5, 6, bias=False), nn.BatchNorm1d(6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.norm(self.body(x)).tanh())
+        return logits
+
+
+@pytest.mark.parametrize("encoded_bytes", [False, True])
+@pytest.mark.parametrize("local", [None, LocalSteps(2)])
+def test_averaged_buffers(encoded_bytes: bool, local: LocalSteps | None) -> None:
+    """They are the same, and counted from the first round on."""
+    cost = LinkTime(up_bandwidth=BANDWIDTHS, down_bandwidth=400.0)
+    method = method_of("fab-top-k", cost=cost, local=local, **(BYTES if encoded_bytes else {}))
+    twins = Twins(method, 2, model=Normed(), buffers="average")
+    twins.run(12)
+    ours, theirs = twins.strategy.rounds.state.rest, twins.engine.state.buffers
+    assert theirs.keys() <= ours.keys()
+    for name, value in theirs.items():
+        torch.testing.assert_close(ours[name], value, rtol=0, atol=1e-9)
+
+
+def test_the_order_in_which_clients_answer_changes_nothing() -> None:
+    """Rates and k belong to clients, not to the order in which the network happens to bring their messages."""
+    method = method_of("fab-top-k", EachItsOwn(), cost=COSTS[1], **BYTES)
+    twins = Twins(method, 1)
+    deliver = twins.grid.send_and_receive
+    source = np.random.default_rng(0)
+
+    def shuffled(messages: Any, *, timeout: float | None = None) -> Any:
+        replies = deliver(messages, timeout=timeout)
+        source.shuffle(replies)
+        return replies
+
+    twins.grid.send_and_receive = shuffled  # type: ignore[method-assign]
+    twins.run(8)
+
+
+def test_a_rate_that_is_a_number_and_one_that_is_a_schedule_are_the_same() -> None:
+    one, other = (Twins(replace(method_of("fab-top-k"), lr=lr), 1) for lr in (Constant(0.3), lambda _: 0.3))
+    one.run(3)
+    other.run(3)
+    assert torch.equal(one.strategy.rounds.state.weights, other.strategy.rounds.state.weights)

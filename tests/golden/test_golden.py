@@ -9,6 +9,15 @@ import pytest
 from tests.golden.cases import CASES
 from tests.golden.store import arithmetic, load, summary
 
+# Deliberate differences from the code that recorded the runs: columns of a run's records, or of all runs with a word in
+# their name.
+CHANGED = {
+    # A deployment's records have the names of a simulated run's, and bytes of messages that have other fields now.
+    "flower": {"up-bytes", "down-bytes"},
+    # The averaged buffers of a model are part of the traffic on Flower too.
+    "flower batch norm": {"cost", "round-cost"},
+}
+
 
 def close(found: Any, want: Any, tolerance: float) -> bool:
     if isinstance(want, list):
@@ -24,9 +33,10 @@ def test_the_run_is_the_one_recorded(name: str, tmp_path: Path, monkeypatch: pyt
     want, found = kept["runs"][name], summary(CASES[name](tmp_path, monkeypatch))
     exact = kept["arithmetic"] == arithmetic()
     tolerance = 0.0 if exact else 1e-3 if "float32" in name or "convolutions" in name or "dropout" in name else 1e-8
+    changed = {column for word, columns in CHANGED.items() if name.startswith(word) for column in columns}
     for column, values in want["records"].items():
-        assert column in found["records"]
-        assert close(found["records"][column], values, tolerance), column
+        if column not in changed:
+            assert close(found["records"][column.replace("-", "_")], values, tolerance), column
     assert close(found["weights"], want["weights"], tolerance)
     assert found["digest"] == want["digest"] or not exact
 

@@ -96,7 +96,7 @@ def test_a_row_that_says_nothing_is_caught(where: str) -> None:
         (Reference("src/gradsift/gone.py", None), "does not exist"),
         (Reference("src/gradsift/gone.py", "apply"), "does not exist"),
         (Reference("src/gradsift/round.py", "gone"), "has no gone"),
-        (Reference("src/gradsift/round.py", "Round.gone"), "has no Round.gone"),
+        (Reference("src/gradsift/round.py", "Plan.gone"), "has no Plan.gone"),
         (Reference("src/gradsift/control/__init__.py", "Search"), "is defined in gradsift.control.base"),
         (Reference("tests/paper/test_paper_map.py", "rows"), "under src/ only"),
     ],
@@ -106,9 +106,9 @@ def test_a_reference_that_leads_nowhere_is_caught(reference: Reference, why: str
 
 
 def test_a_reference_that_leads_somewhere_is_not() -> None:
-    assert references("see `src/gradsift/round.py:Round.validate`, `docs/paper_map.md`") == [
-        Reference("src/gradsift/round.py", "Round.validate"),
+    assert references("see `src/gradsift/round.py:Plan.for_clients`, `docs/paper_map.md`") == [
+        Reference("src/gradsift/round.py", "Plan.for_clients"),
         Reference("docs/paper_map.md", None),
     ]
-    assert problem(Reference("src/gradsift/round.py", "Round.validate")) is None
+    assert problem(Reference("src/gradsift/round.py", "Plan.for_clients")) is None
     assert problem(Reference("docs/paper_map.md", None)) is None

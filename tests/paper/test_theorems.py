@@ -23,7 +23,7 @@ from gradsift import Observation
 from gradsift.control.base import Interval
 from gradsift.control.estimate import estimated_sign
 from gradsift.control.sign import step_size
-from tests.control.harness import answer
+from tests.control.harness import answer, one
 
 ROUNDS = 10_000
 K_MIN, K_MAX, G = 888.0, 444_062.0, 0.37
@@ -61,7 +61,7 @@ def regret(
     total = worst = 0.0
     for m in range(1, rounds + 1):
         proposal = controller.propose(state, m)
-        distance = proposal.k - best
+        distance = one(proposal.k) - best
         steepness = slope(m, distance)
         total += steepness * abs(distance)
         worst = max(worst, total / (G * h * B * math.sqrt(2 * m)))
@@ -248,7 +248,7 @@ def test_estimated_signs_of_equation_11_serve_as_well(best: float) -> None:
     for m in range(1, ROUNDS + 1):
         proposal = controller.propose(state, m)
         assert proposal.probe_k is not None
-        cost, probe_cost = (G * abs(k - at(best)) for k in (proposal.k, proposal.probe_k))
+        cost, probe_cost = (G * abs(k - at(best)) for k in (one(proposal.k), one(proposal.probe_k)))
         total += cost
         state = controller.update(state, Observation(proposal, cost, probe_cost, 1.0, 0.0, 0.0))
         assert total <= G * B * math.sqrt(2 * m)

@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
 import gradsift
-from gradsift import Round, Sparse, Sparsifier
-from gradsift.simulation import literal
+from gradsift import Round, Sparse, Sparsifier, sparse
+from gradsift.sparse import Ragged
+from tests.reference import literal
 
 
 class Contract(NamedTuple):
@@ -33,13 +35,27 @@ TABLE = {
     "fub-top-k": Contract(dense=False, down_limited=True, twin=literal.FubTopK),
     "unidirectional-top-k": Contract(dense=False, down_limited=False, twin=literal.UnidirectionalTopK),
     "periodic-k": Contract(dense=False, down_limited=True, twin=literal.PeriodicK),
-    "fedavg": Contract(dense=True, down_limited=False, twin=literal.FedAvg),
+    "fedavg": Contract(dense=True, down_limited=False, twin=literal.SendAll),
     "send-all": Contract(dense=True, down_limited=False, twin=literal.SendAll),
 }
 ALL = sorted(TABLE)
 SPARSE = [name for name in ALL if not TABLE[name].dense]
 DENSE = [name for name in ALL if TABLE[name].dense]
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+
+
+WAYS = ("plain", "queued", "queued, long rows")
+
+
+@contextmanager
+def going(way: str) -> Iterator[None]:
+    """The code as it goes on the CPU, or as it is queued on CUDA, where rows may be too long to make dense."""
+    with pytest.MonkeyPatch.context() as patch:
+        if way != "plain":
+            patch.setattr(sparse, "queued", lambda _: True)
+        if way == "queued, long rows":
+            patch.setattr(sparse, "_LONG_ROW", 0)
+        yield
 
 
 def make(name: str) -> Sparsifier:
@@ -88,8 +104,14 @@ def shares(kind: str, clients: int, source: np.random.Generator) -> Tensor:
 
 @st.composite
 def instances(
-    draw: st.DrawFn, kind: str | None = None, share: str | None = None, max_clients: int = 6, max_dim: int = 12
+    draw: st.DrawFn,
+    kind: str | None = None,
+    share: str | None = None,
+    max_clients: int = 6,
+    max_dim: int = 12,
+    client_k: bool = False,
 ) -> Instance:
+    """The clients of a round that all send k elements; ``client_k``: each as many as it has a k of its own."""
     clients = draw(st.integers(1, max_clients))
     dim = draw(st.integers(1, max_dim))
     k = draw(st.one_of(st.sampled_from([1, dim]), st.integers(1, dim)))
@@ -102,20 +124,27 @@ def instances(
         seed=draw(st.sampled_from([0, 1, 2**64 - 1])),
         offset=draw(st.integers(0, 3 * dim)),
     )
+    if client_k:
+        low = draw(st.sampled_from([1, k]))  # now and then all of them are k
+        rnd = rnd.at([draw(st.integers(low, k)) for _ in range(clients)])
     return Instance(values(kind, clients, dim, source), shares(share, clients, source), rnd)
 
 
 def as_dict(message: Sparse) -> dict[int, float]:
-    """One message [k] as the twins write it."""
-    pairs = dict(zip(message.indices.tolist(), message.values.tolist(), strict=True))
-    assert len(pairs) == message.size
-    return pairs
+    """One message [k] as the twins write it; of rows of different lengths without the places that are not used."""
+    pairs = list(zip(message.indices.tolist(), message.values.tolist(), strict=True))
+    if isinstance(message, Ragged):
+        assert all(value == 0 for index, value in pairs if index == message.dim)
+        pairs = [(index, value) for index, value in pairs if index < message.dim]
+    assert len(dict(pairs)) == len(pairs)
+    return dict(pairs)
 
 
 def as_dicts(messages: Sparse) -> list[dict[int, float]]:
     """N messages [N, k]."""
+    kind = Ragged if isinstance(messages, Ragged) else Sparse
     rows = zip(messages.indices, messages.values, strict=True)
-    return [as_dict(Sparse(indices, values, messages.dim)) for indices, values in rows]
+    return [as_dict(kind(indices, values, messages.dim)) for indices, values in rows]
 
 
 def bits(tensor: Tensor) -> Tensor:
@@ -142,7 +171,8 @@ def shuffled(messages: Sparse, seed: int) -> Sparse:
     """The same sets, each row in an order of its own."""
     source = torch.Generator().manual_seed(seed)
     order = torch.rand(messages.indices.shape, generator=source).argsort(dim=-1).to(messages.indices.device)
-    return Sparse(messages.indices.gather(-1, order), messages.values.gather(-1, order), messages.dim)
+    kind = Ragged if isinstance(messages, Ragged) else Sparse
+    return kind(messages.indices.gather(-1, order), messages.values.gather(-1, order), messages.dim)
 
 
 def tensors(arguments: object) -> list[Tensor]:

@@ -32,7 +32,7 @@ class Inputs(NamedTuple):
 
 def good(sparsifier: Sparsifier) -> Inputs:
     residual = torch.arange(1.0, CLIENTS * DIM + 1).view(CLIENTS, DIM)
-    rnd = Round(number=1, k=K, seed=3, offset=0)  # FedAvg's period is 1 here: its upload holds elements too
+    rnd = Round(number=1, k=K, seed=3, offset=0)
     share = torch.tensor([0.5, 0.25, 0.25])
     upload = sparsifier.upload(residual, rnd)
     upload = Sparse(upload.indices.clone(), upload.values, upload.dim)

@@ -16,7 +16,8 @@ from torch import Tensor
 
 import gradsift
 from gradsift import Round, Sparse
-from tests.sparsify.cases import ALL, TABLE, as_dict, make, shares
+from gradsift.sparse import nothing
+from tests.sparsify.cases import ALL, TABLE, WAYS, as_dict, going, make, shares
 
 every = pytest.mark.parametrize("name", ALL)
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -31,6 +32,7 @@ class Setting(NamedTuple):
     absent: bool = False  # clients miss rounds
     lossy: bool = False  # values are rounded to half precision on their way
     late: bool = False  # gradients arrive between upload and settle
+    unequal: bool = False  # each client has a k of its own, another one every round
 
 
 class Outcome(NamedTuple):
@@ -82,6 +84,8 @@ def run(name: str, setting: Setting, dtype: torch.dtype = torch.float64) -> Outc
                 present = np.arange(setting.clients)
             share = share_of_all[present] / share_of_all[present].sum()
         missed += setting.clients - len(present)
+        if setting.unequal and not TABLE[name].dense:
+            rnd = rnd.at(source.integers(1, setting.dim + 1, len(present)).tolist())
 
         # An absentee may have computed its gradient (and its message was lost), or not.
         computed = np.isin(np.arange(setting.clients), present) | (source.random(setting.clients) < 0.5)
@@ -89,9 +93,11 @@ def run(name: str, setting: Setting, dtype: torch.dtype = torch.float64) -> Outc
         gradients, residual = gradients + came, residual + came
 
         here = residual[present]
-        upload = sparsifier.upload(here, rnd)
+        exchange = number % sparsifier.local.period(setting.dim, k) == 0
+        upload = sparsifier.upload(here, rnd) if exchange else nothing(here)
         if setting.lossy:
-            sent = upload._replace(values=upload.values.half().to(dtype))
+            values = upload.values.half().to(dtype)
+            sent = upload.with_values(values) if setting.unequal else upload._replace(values=values)
             rounded += int((sent.values != upload.values).sum())
             upload = sent
         merged = sparsifier.merge(upload, share, rnd)
@@ -150,6 +156,34 @@ def test_lossy_values_and_late_gradients_lose_nothing(name: str, dtype: torch.dt
 @settings(max_examples=25)
 def test_everything_at_once_loses_nothing(name: str, setting: Setting) -> None:
     run(name, setting)
+
+
+@every
+@dtypes
+@given(setting=settings_of_runs(unequal=True))
+@settings(max_examples=25)
+def test_clients_that_send_different_numbers_of_elements_lose_nothing(
+    name: str, dtype: torch.dtype, setting: Setting
+) -> None:
+    end = run(name, setting, dtype)
+    share = end.share[:, None]
+    assert torch.equal((share * end.gradients).sum(0), end.applied + (share * end.residual).sum(0))
+
+
+@every
+@given(setting=settings_of_runs(unequal=True, absent=True, lossy=True, late=True))
+@settings(max_examples=25)
+def test_everything_at_once_with_different_numbers_loses_nothing(name: str, setting: Setting) -> None:
+    run(name, setting)
+
+
+@every
+@pytest.mark.parametrize("way", WAYS[1:])
+@given(setting=settings_of_runs(unequal=True, lossy=True, late=True))  # absentees would make shares that are not exact
+@settings(max_examples=15)
+def test_as_queued_nothing_is_lost_either(name: str, way: str, setting: Setting) -> None:
+    with going(way):
+        run(name, setting)
 
 
 @every

@@ -12,10 +12,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 import gradsift
-from gradsift import GradsiftError, Sparse, Sparsifier
-from gradsift.simulation import literal
+from gradsift import GradsiftError, LocalComputation, Sparse, Sparsifier
+from gradsift.sparsify import unchecked
+from gradsift.sparsify.checked import CheckedSparsifier
+from tests.reference import literal
 from tests.sparsify.cases import (
     ALL,
     DENSE,
@@ -46,7 +49,7 @@ def subclasses(cls: type[Any]) -> Iterator[type[Any]]:
 
 def test_every_registered_sparsifier_is_in_the_table() -> None:
     # By class, since other tests may register sparsifiers of their own.
-    every = [c for c in subclasses(Sparsifier) if c.__module__.startswith("gradsift.")]
+    every = [c for c in subclasses(Sparsifier) if c.__module__.startswith("gradsift.") and c is not CheckedSparsifier]
     ours = {c.name for c in every if not inspect.isabstract(c)}
     assert ours == set(TABLE)
     assert set(TABLE) <= set(gradsift.sparsifiers())
@@ -92,16 +95,6 @@ def test_all_phases_equal_the_literal_procedure(name: str, case: Instance) -> No
         for probe_k in range(1, case.rnd.k):
             probed = fast.probe(upload, case.share, case.rnd, probe_k)
             assert as_dict(probed) == slow.probe(sent, share, case.rnd, probe_k)
-
-
-@pytest.mark.parametrize("name", TWINS)
-@given(case=instances(), lr=st.floats(0, 2))
-@settings(max_examples=30)
-def test_the_gradient_is_taken_where_the_literal_procedure_takes_it(name: str, case: Instance, lr: float) -> None:
-    weights = case.residual.sum(0)
-    fast, slow = make(name), literal.procedure(name, case.residual.shape[1])
-    points = fast.point(weights, case.residual, lr).expand_as(case.residual)
-    assert points.tolist() == [slow.point(weights.tolist(), row, lr) for row in case.residual.tolist()]
 
 
 @every
@@ -292,25 +285,29 @@ def test_nothing_is_written_to_and_nothing_is_shared(name: str, case: Instance) 
 @every
 @given(case=instances())
 @settings(max_examples=30)
-def test_the_steps_of_a_hot_loop_do_what_the_public_phases_do(name: str, case: Instance) -> None:
-    """A driver that checks once a round calls the steps below the phases; the last of them works in place."""
-    sparsifier = make(name)
-    upload = sparsifier.upload(case.residual, case.rnd)
-    merged = sparsifier.merge(upload, case.share, case.rnd)
-    settled = sparsifier.settle(case.residual, upload, merged)
-    probes = (
-        [] if sparsifier.dense else [sparsifier.probe(upload, case.share, case.rnd, p) for p in range(1, case.rnd.k)]
-    )
+def test_the_bare_object_does_what_the_checked_one_does(name: str, case: Instance) -> None:
+    """A driver that checks once a round calls the sparsifier behind the checks, which settles in place."""
+    checked = make(name)
+    upload = checked.upload(case.residual, case.rnd)
+    merged = checked.merge(upload, case.share, case.rnd)
+    settled = checked.settle(case.residual, upload, merged)
+    probe_ks = range(1, 1 if checked.dense else case.rnd.k)
+    probes = [checked.probe(upload, case.share, case.rnd, probe_k) for probe_k in probe_ks]
 
-    residual = case.residual.clone()
+    bare, residual = unchecked(checked), case.residual.clone()
+    assert bare is not checked
+    assert (bare.name, bare.dense, bare.local) == (checked.name, checked.dense, checked.local)
     with unchanged(residual):
-        chosen = sparsifier.choose(residual, case.rnd)
-        assert_same_set(chosen, upload)
-        combined = sparsifier.combine(chosen, case.share, case.rnd)
-        assert_same_set(combined, merged)
-        for probe_k, probed in enumerate(probes, start=1):
-            assert_same_set(sparsifier.preview(chosen, case.share, case.rnd, probe_k), probed)
-    assert sparsifier.forget(residual, chosen, combined) is residual
+        sent = bare.upload(residual, case.rnd)
+        assert_same_set(sent, upload)
+        kept = bare.merge(sent, case.share, case.rnd)
+        assert_same_set(kept, merged)
+        for probe_k, probed in zip(probe_ks, probes, strict=True):
+            assert_same_set(bare.probe(sent, case.share, case.rnd, probe_k), probed)
+            smaller = case.rnd.at(probe_k)
+            assert_same_set(bare.truncate(sent, smaller), checked.truncate(upload, smaller))
+            assert_same_set(bare.merge(bare.truncate(sent, smaller), case.share, smaller), probed)
+    assert bare.settle(residual, sent, kept) is residual
     assert_same(residual, settled)
 
 
@@ -366,6 +363,20 @@ def test_every_device_gives_the_same(name: str, device: str, case: Instance) -> 
             assert as_dict(probed) == as_dict(sparsifier.probe(upload, case.share, case.rnd, probe_k))
 
 
+def gradient_point(local: LocalComputation, residual: Tensor, weights: Tensor, lr: float, target: Tensor) -> Tensor:
+    """Where a client takes its one gradient, that of |w - target|^2 / 2, which is added to ``residual``."""
+    points: list[Tensor] = []
+
+    def add_gradients(total: Tensor, point: Tensor, step: int) -> None:
+        assert step == len(points)
+        points.append(point)
+        total += point - target
+
+    local.accumulate(residual, weights, lr, add_gradients)
+    assert len(points) == 1
+    return points[0]
+
+
 @every
 def test_clients_that_settle_alone_hold_the_same_weights_after_each_round(name: str) -> None:
     """Each client keeps weights of its own; only inside a FedAvg period may they differ."""
@@ -374,22 +385,23 @@ def test_clients_that_settle_alone_hold_the_same_weights_after_each_round(name: 
     target = torch.randn(clients, dim, generator=source, dtype=torch.float64)
     share = torch.tensor([0.5, 0.25, 0.125, 0.125], dtype=torch.float64)
     sparsifier = make(name)
+    period = sparsifier.local.period(dim, k)
     weights = [torch.zeros(dim, dtype=torch.float64) for _ in range(clients)]
     residual = [torch.zeros(dim, dtype=torch.float64) for _ in range(clients)]
     offset, differed = 0, []
     for number in range(1, rounds + 1):
         rnd = gradsift.Round(number=number, k=k, offset=offset)
-        for i in range(clients):
-            residual[i] = residual[i] + (sparsifier.point(weights[i], residual[i], lr) - target[i])
+        points = [gradient_point(sparsifier.local, residual[i], weights[i], lr, target[i]) for i in range(clients)]
+        if not all(torch.equal(point, points[0]) for point in points):
+            differed.append(number)
+        if number % period:
+            continue
         uploads = [sparsifier.upload(a, rnd) for a in residual]
         merged = sparsifier.merge(gradsift.stack(uploads), share, rnd)
         residual = [sparsifier.settle(a, upload, merged) for a, upload in zip(residual, uploads, strict=True)]
         weights = [gradsift.apply(w, merged, lr) for w in weights]
         offset += uploads[0].size
-        points = [sparsifier.point(w, a, lr) for w, a in zip(weights, residual, strict=True)]
-        if not all(torch.equal(point, points[0]) for point in points):
-            differed.append(number)
-    period = dim // (2 * k)
-    inside = [number for number in range(1, rounds + 1) if number % period]
-    assert differed == (inside if name == "fedavg" else [])
+    assert period == (dim // (2 * k) if name == "fedavg" else 1)
+    inside = [number for number in range(1, rounds + 1) if (number - 1) % period]
+    assert differed == inside
     assert not torch.equal(weights[0], torch.zeros(dim, dtype=torch.float64))

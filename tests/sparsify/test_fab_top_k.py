@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import gradsift
 from gradsift import Round, Sparse
-from gradsift.simulation import literal
 from gradsift.sparsify.fab_top_k import fair_selection
+from tests.reference import literal
 from tests.sparsify.cases import Instance, as_dict, as_dicts, instances
 
 FAB = gradsift.sparsifier("fab-top-k")

@@ -16,7 +16,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run as configured; what came of it is printed, and written where ``output`` says."""
+    """Run as configured; what came of it is printed, and kept in the run folder ``out``."""
     config = context.run_config
     model = network(context)
     strategy = SparseStrategy(
@@ -28,7 +28,7 @@ def main(grid: Grid, context: Context) -> None:
         lr=float(config["learning-rate"]),
         seed=int(config["seed"]),
         exchanges=int(config["exchanges"]),
-        checkpoint=str(config["checkpoint"]) or None,
+        out=str(config["out"]) or None,
         fraction_train=float(config["fraction-train"]),
         fraction_evaluate=0,
         min_available_nodes=int(config["min-available-nodes"]),
@@ -52,9 +52,5 @@ def main(grid: Grid, context: Context) -> None:
     )
     for record in strategy.records:
         print(json.dumps(record))
-    if config["output"]:
-        folder = Path(str(config["output"]))
-        folder.mkdir(parents=True, exist_ok=True)
-        tested = {number: dict(metrics) for number, metrics in result.evaluate_metrics_serverapp.items()}
-        (folder / "records.json").write_text(json.dumps({"rounds": strategy.records, "tested": tested}))
-        torch.save(result.arrays.to_torch_state_dict(), folder / "model.pt")
+    if config["out"]:
+        torch.save(result.arrays.to_torch_state_dict(), Path(str(config["out"])) / "model.pt")

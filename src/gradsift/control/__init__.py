@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from gradsift.control.base import Controller, Observation, Proposal, Search
+from gradsift.control.base import Controller, K, Observation, Proposal, Search
+from gradsift.control.checked import CheckedController, unchecked
 from gradsift.control.continuous_bandit import ContinuousBandit
 from gradsift.control.exp3 import Exp3
 from gradsift.control.extended_sign import ExtendedSign
@@ -15,6 +16,7 @@ from gradsift.registry import Registry
 
 __all__ = [
     "Controller",
+    "K",
     "Observation",
     "Proposal",
     "Search",
@@ -24,6 +26,7 @@ __all__ = [
     "register_controller",
     "round_k",
     "round_probe_k",
+    "unchecked",
 ]
 
 _REGISTRY: Registry[Controller[Any]] = Registry("controller", Controller)  # type: ignore[type-abstract]
@@ -40,8 +43,8 @@ register_controller("continuous-bandit")(ContinuousBandit)
 
 
 def controller(name: str, **options: Any) -> Controller[Any]:
-    """The controller called ``name``, such as ``"extended-sign"``; ``controllers()`` lists them."""
-    return _REGISTRY.make(name, **options)
+    """The controller called ``name``, such as ``"extended-sign"``, whose calls are checked; see ``controllers()``."""
+    return CheckedController(_REGISTRY.make(name, **options))
 
 
 def controllers() -> list[str]:

@@ -14,12 +14,15 @@ from gradsift.errors import GradsiftError
 S = TypeVar("S")
 
 
+K = float | tuple[float, ...]  # one number for all clients, or one for each of them
+
+
 class Proposal(NamedTuple):
-    """How many elements to send in round ``number``: a real number, which the driver rounds (Definition 2)."""
+    """How many elements to send in round ``number``: real numbers, which the driver rounds (Definition 2)."""
 
     number: int
-    k: float
-    probe_k: float | None = None  # k' of the probe; None: this controller needs none
+    k: K
+    probe_k: K | None = None  # k' of the probe; None: this controller needs none
     memo: dict[str, float] = {}  # noqa: RUF012  (never written to) what the controller needs back with the answer
 
     def recall(self, what: str) -> float:
@@ -42,8 +45,18 @@ class Observation(NamedTuple):
     loss_before: float | None = None
     loss_after: float | None = None
     loss_probe: float | None = None
-    used_k: int | None = None
+    used_k: int | None = None  # of clients with different ones, the largest
     used_probe_k: int | None = None
+
+    def as_json(self) -> list[Any]:
+        """JSON values that ``from_json`` turns back."""
+        return [list(self.proposal), *self[1:]]
+
+    @classmethod
+    def from_json(cls, values: list[Any]) -> "Observation":
+        """What ``as_json`` gave."""
+        number, k, probe_k, memo = values[0]
+        return cls(Proposal(number, _k(k), _k(probe_k), memo), *values[1:])
 
     def validate(self, probes: bool) -> None:
         """Refuse what is not finite, and a probing controller's observation without its probe."""
@@ -70,11 +83,14 @@ class Observation(NamedTuple):
             )
 
 
-class Controller(ABC, Generic[S]):
-    """One way to decide how many elements to send.
+def _k(read: Any) -> Any:
+    return tuple(read) if isinstance(read, list) else read
 
-    A subclass defines ``start``, ``suggest`` and ``learn``; ``init``, ``propose`` and ``update`` validate and call
-    them.
+
+class Controller(ABC, Generic[S]):
+    """How many elements to send. A new one defines ``init``, ``propose`` and ``update``.
+
+    Input is trusted: drivers check what they pass; ``gradsift.controller(name)`` checks every call.
     """
 
     name: ClassVar[str] = ""
@@ -82,25 +98,19 @@ class Controller(ABC, Generic[S]):
     learns: ClassVar[bool] = True  # wants the losses; a driver need not take them for one that does not
     varies: ClassVar[bool] = True  # may propose another k in another round; dense sparsifiers take none that does
 
+    @abstractmethod
     def init(self, dim: int, seed: int = 0) -> S:
         """The state before the first round, for vectors of ``dim`` elements."""
-        integer("dim", dim, 1)
-        integer("seed", seed, 0)
-        if seed >= 2**64:
-            raise GradsiftError(f"seed must be in [0, 2**64), got {seed!r}")
-        return self.start(dim, seed)
 
+    @abstractmethod
     def propose(self, state: S, number: int) -> Proposal:
         """k (and k') for round ``number``, counted from 1."""
-        integer("round number", number, 1)
-        return self.suggest(state, number)
 
+    @abstractmethod
     def update(self, state: S, seen: Observation) -> S:
         """The state after learning what became of a proposal; ``state`` itself is left as it was."""
-        seen.validate(self.probes)
-        return self.learn(state, seen)
 
-    def searching(self, state: S) -> tuple[float, float] | None:
+    def search_interval(self, state: S) -> tuple[float, float] | None:
         """The interval that is being searched now, for whoever wants to show it; None: there is none."""
         del state
         return None
@@ -108,18 +118,6 @@ class Controller(ABC, Generic[S]):
     def largest_k(self, dim: int) -> float:
         """The largest k that any round may propose: a driver makes room for it."""
         return float(dim)
-
-    @abstractmethod
-    def start(self, dim: int, seed: int) -> S:
-        """``init`` after the checks."""
-
-    @abstractmethod
-    def suggest(self, state: S, number: int) -> Proposal:
-        """``propose`` after the checks."""
-
-    @abstractmethod
-    def learn(self, state: S, seen: Observation) -> S:
-        """``update`` after the checks."""
 
 
 class Interval(TypedDict):
@@ -153,7 +151,7 @@ class Search:
         if self.k_min is not None and self.k_max is not None and self.k_min > self.k_max:
             raise GradsiftError(f"k_min must not exceed k_max, got {self.k_min!r} > {self.k_max!r}")
 
-    def searching(self, state: Any) -> tuple[float, float] | None:
+    def search_interval(self, state: Any) -> tuple[float, float] | None:
         """K, as it is now."""
         return state["low"], state["high"]
 

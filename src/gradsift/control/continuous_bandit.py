@@ -33,18 +33,18 @@ class ContinuousBandit(Search, Controller[BanditState]):
         check_bound(self.bound)
         integer("horizon", self.horizon, 1)
 
-    def start(self, dim: int, seed: int) -> BanditState:
+    def init(self, dim: int, seed: int = 0) -> BanditState:
         """The centre starts at k_init, moved inside so that both perturbations fit."""
         state = BanditState(**self.interval(dim), seed=seed, bound=self.bound)
         return self._move(state, state["k"])
 
-    def suggest(self, state: BanditState, number: int) -> Proposal:
+    def propose(self, state: BanditState, number: int) -> Proposal:
         """The centre, perturbed up or down by a fair coin, and kept from leaving K by a rounding error."""
         direction = 1.0 if rng(state["seed"], "exploration", number=number).random() < 0.5 else -1.0
         k = project(state["k"] + direction * self.perturbation(state), state["low"], state["high"])
         return Proposal(number, k, None, {"direction": direction})
 
-    def learn(self, state: BanditState, seen: Observation) -> BanditState:
+    def update(self, state: BanditState, seen: Observation) -> BanditState:
         """centre <- P(centre - step * cost * direction), P onto the interval less a perturbation at each end."""
         cost, bound = scaled_cost(state["bound"], seen)
         if cost is None:

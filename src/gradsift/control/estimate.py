@@ -18,6 +18,8 @@ def derivative(seen: Observation) -> float | None:
         return None
     if seen.loss_before <= seen.loss_after or seen.loss_before <= seen.loss_probe:
         return None
+    if seen.used_k == seen.used_probe_k == 1:  # of clients with k of their own, all that took part sent one element
+        return None
     gap = _gap(seen)
     reached = tau_hat(seen.probe_cost, seen.loss_before, seen.loss_after, seen.loss_probe)
     slope = float((seen.cost - reached) / gap)
@@ -34,7 +36,7 @@ def _gap(seen: Observation) -> float:
     """k - k', as used if the driver says what it used: rounding and clamping may have moved both."""
     if seen.used_k is not None and seen.used_probe_k is not None:
         k, probe_k = float(seen.used_k), float(seen.used_probe_k)
-    elif seen.proposal.probe_k is not None:
+    elif isinstance(seen.proposal.k, int | float) and isinstance(seen.proposal.probe_k, int | float):
         k, probe_k = seen.proposal.k, seen.proposal.probe_k
     else:
         raise GradsiftError(f"no k' was proposed in round {seen.proposal.number}, and none is said to have been used")

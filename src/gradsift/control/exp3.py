@@ -57,7 +57,7 @@ class Exp3(Search, Controller[Exp3State]):
             if self.gamma > 1:
                 raise GradsiftError(f"gamma must be in (0, 1], got {self.gamma!r}")
 
-    def start(self, dim: int, seed: int) -> Exp3State:
+    def init(self, dim: int, seed: int = 0) -> Exp3State:
         """All weights 1."""
         whole = self.interval(dim)
         low, high = math.ceil(whole["low"]), math.floor(whole["high"])
@@ -65,13 +65,13 @@ class Exp3(Search, Controller[Exp3State]):
             raise GradsiftError(f"no integer k in [{whole['low']!r}, {whole['high']!r}]")
         return Exp3State(low=low, high=high, seed=seed, log_weights={}, bound=self.bound)
 
-    def suggest(self, state: Exp3State, number: int) -> Proposal:
+    def propose(self, state: Exp3State, number: int) -> Proposal:
         """An arm drawn from (1 - gamma) weights + gamma uniform."""
         drawn = self._draw(state, number)
         memo = {"arm": drawn["arm"], "probability": drawn["probability"]}
         return Proposal(number, float(self.k_of(state, drawn["arm"])), None, memo)
 
-    def learn(self, state: Exp3State, seen: Observation) -> Exp3State:
+    def update(self, state: Exp3State, seen: Observation) -> Exp3State:
         """w <- w exp(gamma x / (p K)) for the pulled arm, where x = 1 - its scaled cost."""
         cost, bound = scaled_cost(state["bound"], seen)
         if cost is None:

@@ -47,7 +47,7 @@ class ExtendedSign(Search, Controller[ExtendedState]):
         integer("window", self.window, 1)
         boolean("literal_window", self.literal_window)
 
-    def start(self, dim: int, seed: int) -> ExtendedState:
+    def init(self, dim: int, seed: int = 0) -> ExtendedState:
         """Line 1, with m_0 = 0."""
         del seed
         whole = self.interval(dim)
@@ -62,11 +62,11 @@ class ExtendedSign(Search, Controller[ExtendedState]):
             window_high=None,
         )
 
-    def suggest(self, state: ExtendedState, number: int) -> Proposal:
+    def propose(self, state: ExtendedState, number: int) -> Proposal:
         """k_m and its probe."""
         return probing(state, number, step_size(state, number - state["started"]))
 
-    def learn(self, state: ExtendedState, seen: Observation) -> ExtendedState:
+    def update(self, state: ExtendedState, seen: Observation) -> ExtendedState:
         """Lines 3 to 15, for the round that ``seen`` answers. m advances in every round, also without a sign."""
         ran = seen.proposal.number - state["started"]  # M''
         if ran < 1:

@@ -26,7 +26,7 @@ class Fixed(Controller[FixedState]):
         """Refuse a k that no dim can make right."""
         real("k", self.k, low=1)
 
-    def start(self, dim: int, seed: int) -> FixedState:
+    def init(self, dim: int, seed: int = 0) -> FixedState:
         """k, if it fits the dimension."""
         del seed
         if not 1 <= self.k <= dim:
@@ -38,11 +38,11 @@ class Fixed(Controller[FixedState]):
         del dim
         return float(self.k)
 
-    def suggest(self, state: FixedState, number: int) -> Proposal:
+    def propose(self, state: FixedState, number: int) -> Proposal:
         """k."""
         return Proposal(number, state["k"])
 
-    def learn(self, state: FixedState, seen: Observation) -> FixedState:
+    def update(self, state: FixedState, seen: Observation) -> FixedState:
         """Nothing."""
         del seen
         return state

@@ -32,7 +32,7 @@ class Replay(Controller[ReplayState]):
             real(f"k of round {number}", k, low=1)
         object.__setattr__(self, "sequence", sequence)
 
-    def start(self, dim: int, seed: int) -> ReplayState:
+    def init(self, dim: int, seed: int = 0) -> ReplayState:
         """Refuse a sequence that is not for this dimension."""
         del seed
         for number, k in enumerate(self.sequence, start=1):
@@ -45,14 +45,14 @@ class Replay(Controller[ReplayState]):
         del dim
         return float(max(self.sequence))
 
-    def suggest(self, state: ReplayState, number: int) -> Proposal:
+    def propose(self, state: ReplayState, number: int) -> Proposal:
         """The recorded k."""
         del state
         if number > len(self.sequence):
             raise GradsiftError(f"round {number} is outside the recorded sequence of {len(self.sequence)} rounds")
         return Proposal(number, float(self.sequence[number - 1]))
 
-    def learn(self, state: ReplayState, seen: Observation) -> ReplayState:
+    def update(self, state: ReplayState, seen: Observation) -> ReplayState:
         """Nothing."""
         del seen
         return state

@@ -28,16 +28,16 @@ class Sign(Search, Controller[Interval]):
     probes: ClassVar[bool] = True
     lowest: ClassVar[float] = 2.0
 
-    def start(self, dim: int, seed: int) -> Interval:
+    def init(self, dim: int, seed: int = 0) -> Interval:
         """K = [k_min, k_max], k_1 = k_init."""
         del seed
         return self.interval(dim)
 
-    def suggest(self, state: Interval, number: int) -> Proposal:
+    def propose(self, state: Interval, number: int) -> Proposal:
         """k_m and its probe."""
         return probing(state, number, step_size(state, number))
 
-    def learn(self, state: Interval, seen: Observation) -> Interval:
+    def update(self, state: Interval, seen: Observation) -> Interval:
         """Line 4: k <- P_K(k - delta_m s_m). A late answer moves the k of now by the step of its own round."""
         sign = estimated_sign(seen)
         if sign is None:

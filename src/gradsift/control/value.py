@@ -22,7 +22,7 @@ class Value(Sign):
         super().__post_init__()
         real("scale", self.scale, above=0)
 
-    def learn(self, state: Interval, seen: Observation) -> Interval:
+    def update(self, state: Interval, seen: Observation) -> Interval:
         """k <- P_K(k - delta_m d_m); unchanged where the derivative is unavailable."""
         slope = derivative(seen)
         if slope is None:

@@ -14,13 +14,13 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context
 from torch import Tensor
 
-from gradsift.errors import GradsiftError
-from gradsift.flower import files
-from gradsift.flower.files import Facts
+from gradsift.errors import GradsiftError, RunError
 from gradsift.flower.layout import Layout, Named
 from gradsift.flower.protocol import NEVER
+from gradsift.records import files
+from gradsift.records.files import Facts
 
-KIND = "gradsift client state 2"
+FORMAT = "gradsift client state 3"
 FACTS, ARRAYS = "gradsift-facts", "gradsift-arrays"
 CONTEXT_LIMIT = 16 * 2**20  # bytes of weights, residual and rest; with the upload, whatever k is, at most twice that
 
@@ -55,7 +55,7 @@ class Store:
 
     def load(self) -> ClientState | None:
         """The state, or None if there is none of this experiment."""
-        places = [self._in_context(), files.load(self.path, KIND)]
+        places = [self._in_context(), self._in_file()]
         mine = [found for found in places if found is not None and found[1]["experiment"] == self.experiment]
         if not mine:
             return None
@@ -69,12 +69,26 @@ class Store:
         self.saved += 1
         facts |= {"experiment": self.experiment, "saved": self.saved}
         if self.always or _size(state) > CONTEXT_LIMIT:
-            files.save(self.path, KIND, arrays, facts)
+            self._write(arrays, facts)
             for key in (FACTS, ARRAYS):
                 self.context.state.pop(key, None)
             return
         self.context.state[FACTS] = ConfigRecord({"facts": json.dumps(facts)})
         self.context.state[ARRAYS] = ArrayRecord({name: Array(value.numpy()) for name, value in arrays.items()})
+
+    def _write(self, arrays: Named, facts: Facts) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            files.save(self.path, FORMAT, {name: value.numpy() for name, value in arrays.items()}, facts)
+        except OSError as problem:
+            raise RunError(f"could not write {self.path}: {problem}; what was there before is untouched") from problem
+
+    def _in_file(self) -> tuple[Named, Facts] | None:
+        try:
+            arrays, facts = files.load(self.path, FORMAT)
+        except FileNotFoundError:
+            return None
+        return {name: torch.from_numpy(value) for name, value in arrays.items()}, facts
 
     def _in_context(self) -> tuple[dict[str, Tensor], Facts] | None:
         if FACTS not in self.context.state.config_records:

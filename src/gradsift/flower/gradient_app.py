@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from gradsift.errors import GradsiftError
 from gradsift.flower.layout import Named
-from gradsift.flower.mod import Probe, SparseMod, client_id
+from gradsift.flower.mod import LOCAL_STEP, Probe, SparseMod, client_id
 from gradsift.flower.protocol import GRADIENT
-from gradsift.simulation.sampling import minibatch, probe_sample
+from gradsift.sampling import minibatch, probe_sample
 
 Loss = Callable[[Any, Tensor], Tensor]  # (outputs, targets) -> the mean over the batch
 
@@ -42,11 +42,11 @@ def gradient_app(
     if not callable(task):
         raise GradsiftError(f"task must be a function of a context, got {task!r:.80}")
 
-    def batch(context: Context, number: int) -> tuple[GradientTask, Tensor, Tensor]:
+    def batch(context: Context, step: int) -> tuple[GradientTask, Tensor, Tensor]:
         own = task(context)
         client = int(client_id(context))
-        rows = minibatch(len(own.x), own.batch_size, own.seed, client, number)
-        picks = rows[probe_sample(own.batch_size, own.probe_samples, own.seed, client, number)]
+        rows = minibatch(len(own.x), own.batch_size, own.seed, client, step)
+        picks = rows[probe_sample(len(rows), own.probe_samples, own.seed, client, step)]
         return own, own.x[picks], own.y[picks]
 
     def loss(state: Named, sampled: tuple[GradientTask, Tensor, Tensor]) -> float:
@@ -62,11 +62,11 @@ def gradient_app(
     def train(message: Message, context: Context) -> Message:
         own, given = task(context), message.content
         ((arrays_key, arrays),), (config,) = given.array_records.items(), given.config_records.values()
-        number = int(str(config["server-round"]))
+        step = int(str(config.get(LOCAL_STEP, config["server-round"])))
         own.model.load_state_dict(arrays.to_torch_state_dict())
         own.model.train()
         own.model.zero_grad()
-        rows = torch.from_numpy(minibatch(len(own.x), own.batch_size, own.seed, int(client_id(context)), number))
+        rows = torch.from_numpy(minibatch(len(own.x), own.batch_size, own.seed, int(client_id(context)), step))
         value = own.loss(own.model(own.x[rows]), own.y[rows])
         value.backward()  # type: ignore[no-untyped-call]
         named = {n: p for n, p in own.model.named_parameters() if p.requires_grad}

@@ -1,6 +1,5 @@
 """The replies of one exchange, checked one by one: one that cannot be used is refused, and the others go on."""
 
-import functools
 import math
 from collections.abc import Mapping
 from logging import WARNING
@@ -14,8 +13,9 @@ from gradsift.errors import GradsiftError
 from gradsift.flower.layout import Named
 from gradsift.flower.metrics import examples
 from gradsift.flower.protocol import BUFFERS, NEVER, RECORD, Order, Report, payload, read, upload_checksum
-from gradsift.flower.rounds import Plan, Rounds, Upload
+from gradsift.flower.rounds import Rounds, Upload
 from gradsift.flower.server_state import Client
+from gradsift.round import Plan
 from gradsift.wire import Limits, decode
 
 
@@ -41,6 +41,7 @@ class Inbox:
         self.bytes = 0
         self.resets = 0  # clients that had to give up their residual
         self._answered: set[int] = set()
+        self._sizes: dict[int, int] = {}  # of uploads, by k
 
     def take(self, reply: Message, *, train: bool) -> None:
         """Use a reply, or refuse it."""
@@ -55,6 +56,11 @@ class Inbox:
             self._take(client, reply.content, train)
         except GradsiftError as problem:
             self._refuse(client, node, str(problem))
+
+    @property
+    def all_losses(self) -> list[tuple[float, ...]]:
+        """The reported losses, in the order of the clients."""
+        return [self.losses[client] for client in sorted(self.losses)]
 
     def _refuse(self, client: int | None, node: int, reason: str) -> None:
         self.refused.append(Refusal(self.plan.rnd.number, client, node, reason))
@@ -85,7 +91,7 @@ class Inbox:
         if any(not math.isfinite(loss) for loss in report.losses):
             raise GradsiftError(f"its losses are {report.losses!r:.80}")
         if train:
-            upload = self._upload(report, content)
+            upload = self._upload(client, report, content)
             self.moved |= self._buffers(client, content)
             self.uploads[client] = upload
         self.losses[client] = report.losses
@@ -98,22 +104,22 @@ class Inbox:
             raise GradsiftError(f"it did not settle its upload of round {known.settle.number}")
         known.settle = None if known.settle is None else known.settle._replace(done=True)
 
-    def _upload(self, report: Report, content: RecordDict) -> Upload:
-        state, order = self.rounds.state, self.order
-        dim, size = len(state.weights), self._size
+    def _upload(self, client: int, report: Report, content: RecordDict) -> Upload:
+        plan = self.rounds.plan_for(self.plan, client)
+        dim, size = len(self.rounds.state.weights), self._size(plan)
         if len(report.upload) > 16 * size + dim // 8 + 1024:
             raise GradsiftError(f"oversized: an upload of {len(report.upload)} bytes for {size} elements")
-        kind = order.values or str(state.weights.dtype).removeprefix("torch.")
-        sent = decode(report.upload, Limits(dim, size, dim=dim, types=(kind,)))
+        sent = decode(report.upload, Limits(dim, size, dim=dim, types=(self.rounds.value_type,)))
         if sent.size != size:
             raise GradsiftError(f"its upload has {sent.size} elements, the order asks for {size}")
-        self.rounds.check_upload(self.plan, sent)
+        self.rounds.check_upload(plan, sent)
         checksum = upload_checksum(report.session, report.number, report.upload)
         return Upload(sent, examples(content, self.weight_key), checksum, report.session)
 
-    @functools.cached_property
-    def _size(self) -> int:
-        return self.rounds.sparsifier.upload_size(len(self.rounds.state.weights), self.plan.rnd)
+    def _size(self, plan: Plan) -> int:
+        if plan.rnd.k not in self._sizes:
+            self._sizes[plan.rnd.k] = self.rounds.upload_size(plan)
+        return self._sizes[plan.rnd.k]
 
     def _buffers(self, client: int, content: RecordDict) -> dict[int, Named]:
         if BUFFERS not in content.array_records:

@@ -7,7 +7,7 @@ to the residual and uploads the part that the sparsifier chooses.
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from logging import INFO, WARNING
 from pathlib import Path
@@ -20,22 +20,23 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.supercore import log
 from torch import Tensor
 
-from gradsift import check_tensors
+from gradsift import check, check_tensors, round
 from gradsift.errors import GradsiftError
-from gradsift.flower import files
 from gradsift.flower.client_state import ClientState, Store
-from gradsift.flower.layout import Named
+from gradsift.flower.layout import Layout, Named
 from gradsift.flower.protocol import BUFFERS, FULL, GRADIENT, NEVER, RECORD, Order, Report, checksum, read, write
-from gradsift.flower.sync import Behind, ordered_sparsifier, replaced, sync
-from gradsift.round import Round
-from gradsift.wire import Limits, decode, encode
+from gradsift.flower.sync import Behind, replaced, sync
+from gradsift.method import Method
+from gradsift.wire import Limits, decode
+
+LOCAL_STEP = "local-step"  # in the config of a train function that is called for several local steps a round
 
 
 class Probe(NamedTuple):
     """What adaptive k needs of a client: a loss, and the samples of a round to take it on."""
 
     loss: Callable[[Named, Any], float]  # (state_dict, batch) -> the mean loss over the batch, without training
-    batch: Callable[[Context, int], Any]  # (context, round) -> a batch of that round
+    batch: Callable[[Context, int], Any]  # (context, number) -> a batch; the number is that of the round's first step
 
 
 class SparseMod:
@@ -55,7 +56,7 @@ class SparseMod:
         if probe is not None and not (isinstance(probe, Probe) and callable(probe.loss) and callable(probe.batch)):
             raise GradsiftError(f"probe must be a Probe of two functions, got {probe!r:.80}")
         self.probe = probe
-        self.folder = None if state_folder is None else files.as_path("state_folder", state_folder)
+        self.folder = None if state_folder is None else check.path("state_folder", state_folder)
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Follow an order; a message that is none goes through as it is."""
@@ -64,7 +65,7 @@ class SparseMod:
         order = read(Order, message.content[RECORD])
         client = client_id(context)
         folder = context.node_config.get("state-folder", self.folder)
-        place = None if folder is None else files.as_path("state-folder", folder)
+        place = None if folder is None else check.path("state-folder", folder)
         store = Store(context, order.experiment, client, place)
         state = store.load()
         if order.act == "hello":
@@ -104,31 +105,29 @@ class SparseMod:
         report: Report,
     ) -> tuple[ClientState, Report, dict[str, MetricRecord]]:
         """(A) and step 1 of Fig. 3: train, accumulate, choose."""
-        sparsifier, layout = ordered_sparsifier(order), state.layout
-        rnd = Round(order.number, order.k, order.seed, order.offset)
-        rnd.validate(layout.dim)
-        point = sparsifier.point(state.weights, state.residual, order.lr)
-        answer = call_next(_ordinary(message, order, layout.unflatten(point) | state.rest), context)
-        if answer.has_error():
-            raise GradsiftError(f"the train function failed: {answer.error.reason}")
-        gradients, returned = _arrays(answer, GRADIENT), _arrays(answer, order.arrays_key)
-        if gradients is not None:
-            gradient = layout.flatten(gradients, "the gradient")
-        elif returned is None:
-            raise GradsiftError(f"the train function returned neither {order.arrays_key!r} nor {GRADIENT!r}")
-        else:
-            if order.lr != 1 and sparsifier.period(layout.dim, order.k) > 1:
-                raise GradsiftError(f"{sparsifier.name!r} of new weights needs a server rate of 1, got {order.lr}")
-            # Against what the function was given: parameters of half precision were rounded on the way.
-            received = layout.flatten(layout.unflatten(point))
-            gradient = received - layout.flatten(returned, "the returned weights")
-        moved = _moved(state.rest, layout.rest(returned or {}), order)
-        check_tensors.finite("the gradient", gradient)
-        residual = state.residual + gradient
+        method = order.method()
+        plan, layout = order.plan(method), state.layout
+        plan.rnd.validate(layout.dim)
+        rest = dict(state.rest)
+        answers: list[dict[str, MetricRecord]] = []
+
+        def add_gradients(total: Tensor, point: Tensor, step: int) -> None:
+            given = layout.unflatten(point) | rest
+            number = order.steps_before + 1 + step if plan.steps > 1 else None
+            answer = call_next(_ordinary(message, order, given, number), context)
+            if answer.has_error():
+                raise GradsiftError(f"the train function failed: {answer.error.reason}")
+            total += _gradient(answer, order, method, layout, point)
+            rest.update(_moved(rest, layout.rest(_arrays(answer, order.arrays_key) or {}), order))
+            answers.append(dict(answer.content.metric_records))
+
+        residual = state.residual.clone()
+        method.local.accumulate(residual, state.weights, order.lr, add_gradients)
         check_tensors.finite("the residual", residual)
-        upload = encode(sparsifier.choose(residual, rnd), values=order.values or None)
+        moved = {name: value for name, value in rest.items() if value is not state.rest.get(name)}
+        metrics = _over_steps(answers)
+        upload = round.encoded_contribution(method, plan, residual)
         report = replace(report, upload=upload)
-        metrics = dict(answer.content.metric_records)
         again = asdict(replace(report, upload=b"")) | {
             "upload": None,
             "metrics": {n: dict(m) for n, m in metrics.items()},
@@ -152,7 +151,7 @@ class SparseMod:
         points = [before, state.weights]
         if order.probe:
             points.append(replaced(state.weights, decode(order.probe, Limits.of(state.layout.dim))))
-        batch = self.probe.batch(context, order.number)
+        batch = self.probe.batch(context, order.steps_before + 1)
         losses = [float(self.probe.loss(state.layout.unflatten(point) | state.rest, batch)) for point in points]
         if not all(math.isfinite(loss) for loss in losses):
             log(WARNING, "gradsift: round %s: the losses of the probe are %s", order.number, losses)
@@ -176,11 +175,33 @@ def client_id(context: Context) -> str:
     return str(context.node_config.get("partition-id", context.node_id))
 
 
-def _ordinary(message: Message, order: Order, arrays: Named) -> Message:
-    """The message as a dense strategy would have sent it."""
+def _ordinary(message: Message, order: Order, arrays: Named, step: int | None = None) -> Message:
+    """The message as a dense strategy would have sent it; ``step`` is a local step, counted over the whole run."""
     content = RecordDict({order.arrays_key: ArrayRecord(arrays)})
-    content[order.config_key] = message.content.config_records.get(order.config_key, ConfigRecord())
+    config = message.content.config_records.get(order.config_key, ConfigRecord())
+    content[order.config_key] = config if step is None else ConfigRecord({**config, LOCAL_STEP: step})
     return make_message(message.metadata, content)
+
+
+def _gradient(answer: Message, order: Order, method: Method, layout: Layout, point: Tensor) -> Tensor:
+    """[D] what the train function returned: a gradient, or new weights and so the difference to those it was given."""
+    gradients, returned = _arrays(answer, GRADIENT), _arrays(answer, order.arrays_key)
+    if gradients is not None:
+        gradient = layout.flatten(gradients, "the gradient")
+    elif returned is None:
+        raise GradsiftError(f"the train function returned neither {order.arrays_key!r} nor {GRADIENT!r}")
+    elif method.local.computations > 1:
+        raise GradsiftError(
+            f"the train function returned new weights, so it takes local steps of its own; {method.local!r} needs"
+            f" one that returns {GRADIENT!r}"
+        )
+    else:
+        if order.lr != 1 and method.local.period(layout.dim, order.k) > 1:
+            raise GradsiftError(f"{method.local.name!r} of new weights needs a server rate of 1, got {order.lr}")
+        # Against what the function was given: parameters of half precision were rounded on the way.
+        gradient = layout.flatten(layout.unflatten(point)) - layout.flatten(returned, "the returned weights")
+    check_tensors.finite("the gradient", gradient)
+    return gradient
 
 
 def _moved(rest: Named, returned: Named, order: Order) -> Named:
@@ -195,6 +216,18 @@ def _moved(rest: Named, returned: Named, order: Order) -> Named:
             " SparseStrategy(buffers='average') averages them"
         )
     return moved
+
+
+def _over_steps(answers: Sequence[Mapping[str, MetricRecord]]) -> dict[str, MetricRecord]:
+    """The metrics of the last local step; where all steps have a fraction, such as a loss, their mean."""
+    last = {name: MetricRecord(dict(record)) for answer in answers for name, record in answer.items()}
+    for name, record in last.items():
+        for metric in list(record):
+            values = [answer[name][metric] for answer in answers if metric in answer.get(name, ())]
+            fractions = [value for value in values if isinstance(value, float)]
+            if len(fractions) == len(answers):
+                record[metric] = sum(fractions) / len(fractions)
+    return last
 
 
 def _arrays(message: Message, key: str) -> Named | None:

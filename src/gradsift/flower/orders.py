@@ -2,35 +2,33 @@
 
 import dataclasses
 import functools
-import json
-from typing import Any
 
 from flwr.app import ArrayRecord, RecordDict
 
 from gradsift.flower.layout import Layout
-from gradsift.flower.protocol import BUFFERS, FULL, NEVER, RECORD, Order, checksum, pack, write
-from gradsift.flower.rounds import Plan, Rounds
+from gradsift.flower.protocol import BUFFERS, FULL, NEVER, RECORD, Order, checksum, client_slots, pack, write
+from gradsift.flower.rounds import Rounds
+from gradsift.round import Plan
 from gradsift.wire import encode
 
 
 class Orders:
     """The orders of one exchange: made when the weights stand, thrown away after it."""
 
-    def __init__(self, rounds: Rounds, layout: Layout, order: Order, plan: Plan, values: str) -> None:
+    def __init__(self, rounds: Rounds, layout: Layout, order: Order, plan: Plan) -> None:
         self.rounds, self.layout = rounds, layout
-        state, sparsifier = rounds.state, rounds.sparsifier
-        options: dict[str, Any] = dataclasses.asdict(sparsifier) if dataclasses.is_dataclass(sparsifier) else {}
+        self.plan, state = plan, rounds.state
         self.order = dataclasses.replace(
             order,
             number=plan.rnd.number,
-            version=state.number,
+            version=state.version,
             checksum=checksum(state.weights),
-            sparsifier=json.dumps([sparsifier.name, options]),
-            k=plan.rnd.k,
+            slots=client_slots(rounds.method),
             seed=plan.rnd.seed,
             offset=plan.rnd.offset,
             lr=plan.lr,
-            values=values,
+            steps_before=plan.steps_before,
+            exchange=plan.exchange,
         )
         self._change = functools.cache(lambda version: encode(rounds.missed(version)))
 
@@ -38,7 +36,7 @@ class Orders:
         """What brings this client up to date, lets it settle, and tells it what to do."""
         state = self.rounds.state
         known = state.clients[client]
-        order = dataclasses.replace(self.order, act=act)
+        order = dataclasses.replace(self.order, act=act, k=self.rounds.plan_for(self.plan, client).rnd.k)
         content = RecordDict()
         base = known.version
         if base != NEVER:
@@ -50,7 +48,7 @@ class Orders:
             content[FULL] = self._full
         if known.settle is not None:
             settle = known.settle
-            only = base == settle.number - 1 and state.number == settle.number  # then ``change`` is what was kept
+            only = base == settle.number - 1 and state.version == settle.number  # then ``change`` is what was kept
             order = dataclasses.replace(
                 order,
                 settle_number=settle.number,
@@ -60,7 +58,7 @@ class Orders:
                 kept=b"" if settle.done or only else pack(settle.kept),
             )
         if losses and known.can_probe and state.pending is not None:
-            before = b"" if base == state.number - 1 else self._before
+            before = b"" if base == state.version - 1 else self._before
             order = dataclasses.replace(order, losses=True, probe=self._probe, before=before)
         content[RECORD] = write(order)
         return content

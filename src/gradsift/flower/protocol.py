@@ -4,8 +4,10 @@ Sparse vectors travel in the wire format, as absolute weights: whoever sets them
 hardware, and to set them twice does no harm.
 """
 
+import json
 import zlib
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,9 +15,16 @@ import torch
 from flwr.app import ConfigRecord, RecordDict
 from torch import Tensor
 
+from gradsift.control import Proposal
+from gradsift.control.fixed import Fixed
 from gradsift.errors import GradsiftError
+from gradsift.local import local_computation
+from gradsift.method import Method
+from gradsift.round import Plan
+from gradsift.sparsify import Round, sparsifier
+from gradsift.values import value_type
 
-PROTOCOL = 2
+PROTOCOL = 3
 RECORD = "gradsift"  # the key of an Order or a Report in a message
 FULL = "gradsift-full"  # ArrayRecord: the flat weights, and the rest of a state_dict
 BUFFERS = "gradsift-buffers"  # ArrayRecord: the entries of the rest that change in training
@@ -46,15 +55,41 @@ class Order:
     losses: bool = False  # take those of the last round: before it, after it, and as it would have been at k'
     before: bytes = b""  # left out where the client still holds it
     probe: bytes = b""
-    sparsifier: str = ""  # a name and options, as JSON
+    slots: str = ""  # the names and options of local computation, sparsifier and value type, as JSON
     k: int = 1
     seed: int = 0
     offset: int = 0
     lr: float = 1.0
-    values: str = ""  # the number type uploads travel as; "": their own
+    steps_before: int = 0  # gradients that a client that took part in all rounds has computed before this one
+    exchange: bool = True  # whether an upload is due
     buffers: str = "refuse"
     arrays_key: str = "arrays"  # the names of the records that the client's own functions are given
     config_key: str = "config"
+
+    def method(self) -> Method:
+        """The slots that a client fills; those of the server, which it never asks, are filled with anything."""
+        names: dict[str, tuple[str, dict[str, Any]]] = json.loads(self.slots)
+        made = {slot: _MAKE[slot](name, **options) for slot, (name, options) in names.items()}
+        return Method.of(**made, controller=Fixed(1))
+
+    def plan(self, method: Method) -> Plan:
+        """The round as the client is to follow it."""
+        rnd = Round(self.number, self.k, self.seed, self.offset)
+        proposal, steps = Proposal(self.number, self.k), method.local.computations
+        return Plan(rnd, proposal, None, self.lr, self.number, steps, self.steps_before, self.exchange, None)
+
+
+_MAKE: dict[str, Callable[..., Any]] = {
+    "local": local_computation,
+    "sparsifier": sparsifier,
+    "values": value_type,
+}
+
+
+def client_slots(method: Method) -> str:
+    """What ``Order.slots`` holds: the slots of a method that its clients fill."""
+    parts = {slot: getattr(method, slot) for slot in _MAKE}
+    return json.dumps({slot: (part.name, vars(part) if is_dataclass(part) else {}) for slot, part in parts.items()})
 
 
 @dataclass(frozen=True)

@@ -70,10 +70,10 @@ class Roster:
 
 def enter(state: State, reports: Iterable[Report]) -> None:
     """Believe what new clients say of themselves; what they hold is checked again with every order."""
-    for report in reports:
+    for report in sorted(reports, key=lambda each: int(each.client)):
         client = state.clients.setdefault(int(report.client), Client())
         client.can_probe = report.can_probe
-        current = report.version == state.number and report.checksum == checksum(state.weights)
-        client.version = report.version if current or 0 <= report.version < state.number else NEVER
+        current = report.version == state.version and report.checksum == checksum(state.weights)
+        client.version = report.version if current or 0 <= report.version < state.version else NEVER
         if client.settle is not None:
             client.settle = client.settle._replace(done=report.settled == client.settle.checksum)

@@ -1,38 +1,26 @@
-"""The server's side of a round, without Flower: k, what to order of the clients, and what becomes of their uploads."""
+"""The server's side of a round, without Flower: what to ask of the clients, and what becomes of their uploads."""
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from logging import WARNING
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from flwr.supercore import log
 from torch import Tensor
 
-from gradsift import check
-from gradsift.control import Controller, Observation, Proposal, round_k, round_probe_k
-from gradsift.cost import CostModel, NormalizedTime, Traffic
+from gradsift import round
+from gradsift.control import Observation
 from gradsift.errors import GradsiftError, RunError
 from gradsift.flower.layout import Named
 from gradsift.flower.server_state import Pending, Settle, State
-from gradsift.round import Round
-from gradsift.simulation.schedule import Schedule
-from gradsift.sparse import Sparse, difference, stack
-from gradsift.sparsify import Sparsifier
-from gradsift.wire import encoded_size
-
-Record = dict[str, int | float]
-
-
-class Plan(NamedTuple):
-    """A round that is under way."""
-
-    rnd: Round
-    proposal: Proposal
-    probe_k: int | None
-    lr: float
-    first: int  # the round that its clients are drawn in: its own, except inside a FedAvg period
+from gradsift.method import Method
+from gradsift.records.record import Record
+from gradsift.round import Attendance, Outcome, Plan
+from gradsift.sparse import Sparse, everything, kept, stack
+from gradsift.sparsify import Round
 
 
 class Upload(NamedTuple):
@@ -45,49 +33,50 @@ class Upload(NamedTuple):
 
 
 class Rounds:
-    """The driver: it holds the state and calls sparsifier, controller and cost; it contains no algorithm."""
+    """The driver: it keeps the server's state and calls the functions of ``gradsift.round``."""
 
-    def __init__(
-        self,
-        weights: Tensor,
-        rest: Named,
-        sparsifier: Sparsifier,
-        controller: Controller[Any],
-        cost: CostModel,
-        lr: Schedule,
-        seed: int,
-    ) -> None:
-        self.sparsifier, self.controller, self.cost, self.lr, self.seed = sparsifier, controller, cost, lr, seed
-        control = controller.init(dim=len(weights), seed=seed)
-        self.state = State(weights, rest, torch.zeros(len(weights), dtype=torch.int32), control)
+    def __init__(self, method: Method, weights: Tensor, rest: Named) -> None:
+        self.method = method
+        changed = torch.zeros(len(weights), dtype=torch.int32)
+        self.state = State(round.start(method, weights), rest, changed)
 
     def plan(self) -> Plan:
-        """k and what else the next round needs."""
-        number, dim = self.state.number + 1, len(self.state.weights)
-        proposal = self.controller.propose(self.state.control, number)
-        k = round_k(proposal.k, self.seed, number)
-        probe_k = None if proposal.probe_k is None else round_probe_k(proposal.probe_k, k, self.seed, number)
-        rnd = Round(number, k, self.seed, self.state.offset)
-        rnd.validate(dim)
-        first = number - (number - 1) % self.sparsifier.period(dim, k)
-        lr = float(self.lr(first))
-        check.real(f"lr of round {first}", lr, low=0.0)
-        return Plan(rnd, proposal, probe_k, lr, first)
+        """The next round."""
+        return round.plan(self.method, self.state.server)
 
     def last_plan(self, pending: Pending) -> Plan:
         """The plan of the round that is done, as far as taking its losses needs it."""
-        seen, number = pending.seen, self.state.number
-        used_k = round_k(seen.proposal.k, self.seed, number)
-        return Plan(Round(number, used_k, self.seed, self.state.offset), seen.proposal, seen.used_probe_k, 1.0, number)
+        seen, server, steps = pending.seen, self.state.server, self.method.local.computations
+        rnd = Round(server.number, seen.used_k or 1, self.method.seed, server.offset)
+        before = server.steps - steps
+        return Plan(rnd, seen.proposal, seen.used_probe_k, 1.0, server.number, steps, before, True, None)
+
+    def plan_for(self, plan: Plan, client: int) -> Plan:
+        """The plan as one client is to follow it: with its own k, where clients have different ones."""
+        if plan.rnd.client_k is None:
+            return plan
+        own = plan.for_clients([list(self.state.clients).index(client)])
+        return own._replace(rnd=own.rnd.at(own.rnd.k))
 
     def missed(self, version: int) -> Sparse:
         """The weights that have changed since ``version``, as they are now."""
         indices = (self.state.changed > version).nonzero().squeeze(-1)
         return Sparse(indices, self.state.weights[indices], len(self.state.weights))
 
+    def upload_size(self, plan: Plan) -> int:
+        """How many elements an upload by this plan has."""
+        return self.method.sparsifier.upload_size(len(self.state.weights), plan.rnd) if plan.exchange else 0
+
+    @functools.cached_property
+    def value_type(self) -> str:
+        """The type in which the values of an upload travel, by its name in the wire format."""
+        values = self.method.values
+        trial = values.rounded(everything(torch.zeros(1, dtype=self.state.weights.dtype)))
+        return values.wire_type or str(trial.values.dtype).removeprefix("torch.")
+
     def check_upload(self, plan: Plan, sent: Sparse) -> None:
         """Refuse an upload that no client following the order could have made."""
-        coordinates = self.sparsifier.coordinates(len(self.state.weights), plan.rnd)
+        coordinates = self.method.sparsifier.coordinates(len(self.state.weights), plan.rnd)
         if coordinates is not None and not torch.equal(sent.indices, coordinates.sort().values):
             raise GradsiftError("the indices are not those of the round")
 
@@ -96,96 +85,67 @@ class Rounds:
         pending, self.state.pending = self.state.pending, None
         if pending is None:
             return None
-        wanted = 2 if pending.probe is None else 3
-        good = [each for each in losses if len(each) == wanted]
-        seen = pending.seen
-        if good:
-            before, after, *probe = means = [sum(column) / len(good) for column in zip(*good, strict=True)]
-            if all(math.isfinite(mean) for mean in means):
-                seen = seen._replace(loss_before=before, loss_after=after, loss_probe=probe[0] if probe else None)
-            else:  # each is finite, their sum is not: nothing can be learned from them
-                log(WARNING, "gradsift: round %d: the mean losses are %s: not used", seen.proposal.number, means)
-        self.state.control = self.controller.update(self.state.control, seen)
-        return seen
+        names = ("loss_before", "loss_after", "loss_probe")[: 2 if pending.probe is None else 3]
+        good = [each for each in losses if len(each) == len(names)]
+        means = [sum(column) / len(good) for column in zip(*good, strict=True)]
+        if not all(math.isfinite(mean) for mean in means):  # each loss is finite, their sum is not
+            log(WARNING, "gradsift: round %d: the mean losses are %s: not used", pending.seen.proposal.number, means)
+            means = []
+        reported = dict(zip(names, means, strict=False))
+        self.state.server, observed = round.observe(self.method, self.state.server, pending.seen, reported)
+        return observed
 
     def merge(self, plan: Plan, uploads: Mapping[int, Upload]) -> Record:
-        """Steps 2 and 3 of Fig. 3, and the step along B; an empty round leaves everything as it is."""
-        state, dim, number = self.state, len(self.state.weights), plan.rnd.number
-        record: Record = {"round": number, "k": plan.proposal.k, "used-k": plan.rnd.k, "lr": plan.lr}
-        record |= {"clients": len(uploads), "cost": state.spent}
+        """The server's part of a round; a round without uploads changes nothing but its number."""
+        state, before = self.state, self.state.server
         if not uploads:
-            state.number, state.pending = number, None
+            state.server, record = round.skip(before, plan, len(state.clients))
+            state.pending = None
             return record
-        numbers = sorted(uploads)
+        numbers, share = self._shares(uploads)
         sent = stack([uploads[client].sent for client in numbers])
-        examples = torch.tensor([uploads[client].examples for client in numbers], dtype=torch.float64)
-        share = examples / examples.sum()
-        merged = self.sparsifier.combine(sent, share, plan.rnd)
-        after = _stepped(state.weights, merged, plan.lr)
-        if not bool(torch.isfinite(after).all()):
-            raise RunError(f"round {number}: the step leads to weights that are not finite; try a smaller server rate")
-        cost = self.cost.round_cost(self._traffic(numbers, sent, merged))
-        seen = Observation(plan.proposal, cost, used_k=plan.rnd.k, used_probe_k=plan.probe_k)
-        probe = None
-        if plan.probe_k is not None:
-            less = self.sparsifier.prefix(sent, plan.rnd, plan.probe_k)
-            probed = self.sparsifier.combine(less, share, plan.rnd._replace(k=plan.probe_k))
-            seen = seen._replace(probe_cost=self.cost.round_cost(self._traffic(numbers, less, probed)))
-            change = difference(probed, merged)
-            probe = Sparse(change.indices, _stepped(after, change, plan.lr)[change.indices], dim)
-            record |= {"probe-k": plan.probe_k, "probe-elements": change.size}
-        before = Sparse(merged.indices, state.weights[merged.indices], dim)
-        state.pending = Pending(seen, before, probe) if self.controller.learns else None
-        self._remember(number, uploads, merged)
-        state.number, state.weights = number, after
-        state.changed[merged.indices] = number
-        state.offset += sent.size
-        state.spent += cost
-        return record | {
-            "cost": state.spent,
-            "round-cost": cost,
-            "up-elements": sent.size,
-            "down-elements": merged.size,
-        }
+        buffers = sum(state.rest[name].numel() for name in state.moving)
+        attendance = Attendance(np.array([client in uploads for client in state.clients]), buffers)
+        plan = plan.for_clients(np.flatnonzero(attendance.took_part))
+        outcome = round.merge(self.method, before, plan, sent, share, attendance)
+        if not bool(torch.isfinite(outcome.server.weights).all()):
+            raise RunError(
+                f"round {plan.rnd.number}: the step leads to weights that are not finite; try a smaller server rate"
+            )
+        round.note_counts(outcome.record, outcome.counts, attendance)
+        state.pending = _pending(before.weights, outcome)
+        self._remember(plan.rnd.number, uploads, outcome.merged)
+        state.server = outcome.server
+        state.changed[outcome.merged.indices] = plan.rnd.number
+        return outcome.record
 
     def average(self, moved: Mapping[int, Named], uploads: Mapping[int, Upload]) -> None:
-        """Buffers: floats averaged by share, the largest of what is counted; one that did not move is as it was."""
-        weight = torch.tensor([upload.examples for upload in uploads.values()], dtype=torch.float64)
-        for name in {name for buffers in moved.values() for name in buffers}:
-            stacked = torch.stack([moved.get(client, {}).get(name, self.state.rest[name]) for client in uploads])
-            if stacked.is_floating_point():
-                mean = torch.tensordot(weight / weight.sum(), stacked.double(), dims=1)
-                self.state.rest[name] = mean.to(stacked.dtype)
-            else:
-                self.state.rest[name] = stacked.amax(dim=0)
-            self.state.moving.add(name)
+        """Average the buffers that training changed; a client that does not report one has it as it was."""
+        numbers, share = self._shares(uploads)
+        stacked = {
+            name: torch.stack([moved.get(client, {}).get(name, self.state.rest[name]) for client in numbers])
+            for name in {name for buffers in moved.values() for name in buffers}
+        }
+        self.state.rest |= round.average_buffers(stacked, share)
+        self.state.moving |= stacked.keys()
+
+    def _shares(self, uploads: Mapping[int, Upload]) -> tuple[list[int], Tensor]:
+        """The clients of a round in the order of all clients, and [n] what each one's upload weighs."""
+        numbers = [client for client in self.state.clients if client in uploads]
+        examples = torch.tensor([uploads[client].examples for client in numbers], dtype=torch.float64)
+        return numbers, examples / examples.sum()
 
     def _remember(self, number: int, uploads: Mapping[int, Upload], merged: Sparse) -> None:
-        kept = torch.zeros(merged.dim, dtype=torch.bool)
-        kept[merged.indices] = True
         for client, upload in uploads.items():
-            mask = kept[upload.sent.indices]
+            mask = kept(upload.sent, merged)
             self.state.clients[client].settle = Settle(number, upload.session, upload.checksum, mask)
 
-    def _traffic(self, numbers: Sequence[int], up: Sparse, down: Sparse) -> Traffic:
-        """What the clients sent and received, or would have; in bytes of the wire format where the cost counts them."""
-        known = sorted(self.state.clients)
-        took_part = np.isin(known, numbers)
-        sent = received = None
-        if not isinstance(self.cost, NormalizedTime):
-            sent, received = np.zeros(len(known)), float(encoded_size(down)) if down.size else 0.0
-            sent[took_part] = encoded_size(up) if up.size else 0
-        return Traffic.of(
-            up.dim,
-            up.size,
-            down.size,
-            took_part=took_part,
-            dense=self.sparsifier.dense,
-            up_bytes=sent,
-            down_bytes=received,
-        )
 
-
-def _stepped(weights: Tensor, merged: Sparse, lr: float) -> Tensor:
-    """``gradsift.apply`` without its checks."""
-    return weights.index_add(0, merged.indices, merged.values.to(weights), alpha=-lr)
+def _pending(weights: Tensor, outcome: Outcome) -> Pending | None:
+    if outcome.seen is None:
+        return None
+    merged, probe = outcome.merged, None
+    if outcome.change is not None and outcome.probe is not None:
+        indices = outcome.change.nonzero().squeeze(-1)
+        probe = Sparse(indices, outcome.probe[indices], merged.dim)
+    return Pending(outcome.seen, Sparse(merged.indices, weights[merged.indices], merged.dim), probe)

@@ -5,34 +5,36 @@ client at any version has missed is found without a history.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
 from gradsift.control import Observation
 from gradsift.flower.layout import Named
 from gradsift.flower.protocol import NEVER
+from gradsift.round import Server
 from gradsift.sparse import Sparse
 
 
 class Settle(NamedTuple):
     """Which elements of a client's last merged upload were kept.
 
-    It is said until the client has settled, and remembered longer: a client that falls back to an older state asks.
+    The client is told until it has settled. The server remembers longer: a client that falls back to an older state of
+    its own has to be told again.
     """
 
-    number: int
+    number: int  # the round of the upload
     session: str
     checksum: int
     kept: Tensor  # a mask over the upload, ascending by index
-    done: bool = False  # the client has said that it has settled
+    done: bool = False  # the client has reported that it settled
 
 
 @dataclass
 class Client:
     """What the server knows of one client."""
 
-    version: int = NEVER  # of the weights that it has said to hold
+    version: int = NEVER  # of the weights that it reported to hold
     settle: Settle | None = None
     can_probe: bool = False
 
@@ -42,20 +44,28 @@ class Pending(NamedTuple):
 
     seen: Observation
     before: Sparse  # the weights that the round changed, as they were
-    probe: Sparse | None  # the weights that differ had it been run at k', as they would be
+    probe: Sparse | None  # the weights that would be different at k', as they would be
 
 
 @dataclass
 class State:
     """Everything that the server carries from round to round."""
 
-    weights: Tensor  # [D]
+    server: Server
     rest: Named  # frozen parameters and buffers
     changed: Tensor  # [D] int32
-    control: Any
-    number: int = 0  # rounds done: the version
-    offset: int = 0
-    spent: float = 0.0
     pending: Pending | None = None
-    clients: dict[int, Client] = field(default_factory=dict)
-    moving: set[str] = field(default_factory=set)  # entries of ``rest`` that have changed
+    clients: dict[int, Client] = field(
+        default_factory=dict
+    )  # in the order in which they came; those who came together, by number
+    moving: set[str] = field(default_factory=set)  # entries of ``rest`` that training has changed
+
+    @property
+    def weights(self) -> Tensor:
+        """[D] the global weights."""
+        return self.server.weights
+
+    @property
+    def version(self) -> int:
+        """Of the global weights: the rounds in them."""
+        return self.server.number

@@ -17,22 +17,31 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 from torch import nn
 
+from gradsift import check, round
 from gradsift.control import Controller
 from gradsift.cost import CostModel
+from gradsift.describe import qualified_name
 from gradsift.draws import rng
 from gradsift.errors import GradsiftError, RunError
-from gradsift.flower import checkpoint, files
+from gradsift.flower import checkpoint
 from gradsift.flower.inbox import Inbox, Refusal
 from gradsift.flower.metrics import Aggregate, averaged
 from gradsift.flower.options import Options, check_flowers
 from gradsift.flower.orders import Orders
 from gradsift.flower.protocol import Order, payload
 from gradsift.flower.roster import Roster, enter
-from gradsift.flower.rounds import Plan, Record, Rounds
+from gradsift.flower.rounds import Rounds
+from gradsift.flower.run_log import TRAIN_LOSS, RunLog, first_number
 from gradsift.flower.server_state import Client
-from gradsift.simulation.sampling import participants
-from gradsift.simulation.schedule import Schedule
+from gradsift.local import LocalComputation
+from gradsift.method import COUNTING
+from gradsift.records.files import Arrays, Facts
+from gradsift.records.record import Record
+from gradsift.round import Plan
+from gradsift.sampling import participants
+from gradsift.schedule import Schedule
 from gradsift.sparsify import Sparsifier
+from gradsift.values import ValueType
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -40,12 +49,12 @@ EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 class SparseStrategy(Strategy):
     """In the place of Flower's FedAvg, with ``SparseMod`` on the clients.
 
-    ``model`` says which entries of its state_dict are trainable parameters. ``k`` is how many elements each client
-    sends where k is fixed (default: 1 % of them): where no client has a probe, or ``controller`` is "fixed". Otherwise
-    ``controller`` learns k to lower ``cost`` (default: the paper's normalised time, comm_time 10). ``lr`` is the
-    server's rate. ``values`` is the type uploads travel as ("float16", "int8", ...; default: their own, exact).
-    ``checkpoint`` is a file that is written after every round, and continued from if it is there. The other arguments
-    are Flower's.
+    ``model`` says which entries of its state_dict are trainable parameters. The five slots are those of
+    ``gradsift.Method``. ``k`` is how many elements each client sends where k is fixed (default: 1 % of them): where no
+    client has a probe, or ``controller`` is "fixed". Otherwise ``controller`` learns k to lower ``cost`` (default: the
+    paper's normalised time, comm_time 10), in which traffic counts with the bytes of the wire format unless
+    ``encoded_bytes`` is False. ``lr`` is the server's rate. ``out`` is a run folder, with a record and a checkpoint
+    after every round; a run that is there is continued. The other arguments are Flower's.
     """
 
     def __init__(
@@ -55,13 +64,17 @@ class SparseStrategy(Strategy):
         sparsifier: str | Sparsifier = "fab-top-k",
         controller: str | Controller[Any] | None = None,
         cost: CostModel | None = None,
+        local: str | LocalComputation | None = None,
+        values: str | ValueType = "exact",
         k: float | None = None,
         lr: float | Schedule = 1.0,
         seed: int = 0,
+        charge_probe: bool = False,
+        dense_fallback: bool = False,
+        encoded_bytes: bool = True,
         exchanges: int = 1,
-        values: str | None = None,
         buffers: str = "refuse",
-        checkpoint: str | Path | None = None,
+        out: str | Path | None = None,
         fraction_train: float = 1.0,
         fraction_evaluate: float = 1.0,
         min_train_nodes: int = 2,
@@ -73,7 +86,23 @@ class SparseStrategy(Strategy):
         train_metrics_aggr_fn: Aggregate | None = None,
         evaluate_metrics_aggr_fn: Aggregate | None = None,
     ) -> None:
-        self.options = Options.of(model, sparsifier, controller, cost, k, lr, seed, exchanges, values, buffers)
+        self.options = Options.of(
+            model,
+            controller=controller,
+            k=k,
+            exchanges=exchanges,
+            buffers=buffers,
+            sparsifier=sparsifier,
+            cost=cost,
+            local=local,
+            values=values,
+            lr=lr,
+            seed=seed,
+            charge_probe=charge_probe,
+            dense_fallback=dense_fallback,
+            encoded_bytes=encoded_bytes,
+        )
+        self._model = qualified_name(type(model))
         check_flowers(
             {"fraction_train": fraction_train, "fraction_evaluate": fraction_evaluate},
             {
@@ -89,16 +118,13 @@ class SparseStrategy(Strategy):
             train_metrics_aggr_fn=train_metrics_aggr_fn,
             evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
         )
-        self.file = None if checkpoint is None else files.as_path("checkpoint", checkpoint)
-        if self.file is not None and self.file.is_dir():
-            raise GradsiftError(f"checkpoint must be a file, {self.file} is a folder")
+        self._log = RunLog(None if out is None else check.path("out", out))
         self.fraction_train, self.fraction_evaluate = fraction_train, fraction_evaluate
         self.min_train_nodes, self.min_evaluate_nodes = min_train_nodes, min_evaluate_nodes
         self.min_available_nodes = min_available_nodes
         self.weighted_by_key = weighted_by_key
         self.arrays_key, self.config_key = arrayrecord_key, configrecord_key
         self.train_metrics_aggr_fn, self.evaluate_metrics_aggr_fn = train_metrics_aggr_fn, evaluate_metrics_aggr_fn
-        self.records: list[Record] = []  # one a round
         self._roster = Roster()
         self.refused: list[Refusal] = self._roster.refused
         self._experiment, self._session = token_hex(8), token_hex(8)
@@ -110,6 +136,11 @@ class SparseStrategy(Strategy):
         self._merged: list[int] = []
 
     @property
+    def records(self) -> list[Record]:
+        """One for each round, the last one maybe without its evaluation."""
+        return self._log.records
+
+    @property
     def rounds(self) -> Rounds:
         """The state of the run, from the first round on."""
         if self._rounds is None:
@@ -119,7 +150,7 @@ class SparseStrategy(Strategy):
     def summary(self) -> None:
         """Say what is about to run; how k is chosen is said once the clients have answered."""
         options = self.options
-        log(INFO, "\t├── gradsift: %s of %d weights", options.sparsifier.name, options.layout.dim)
+        log(INFO, "\t├── gradsift: %s of %d weights", options.method.sparsifier.name, options.layout.dim)
         log(INFO, "\t├── fractions: train %s, evaluate %s", self.fraction_train, self.fraction_evaluate)
         log(INFO, "\t└── exchanges a round, apart from evaluation: %d", options.exchanges)
 
@@ -134,20 +165,27 @@ class SparseStrategy(Strategy):
         evaluate_fn: EvaluateFn | None = None,
     ) -> Result:
         """As every strategy; the rounds of a checkpoint count among ``num_rounds``."""
-        self._timeout = timeout
+        self._timeout, self._log.rounds = timeout, num_rounds
         done = 0
-        if self.file is not None and self.file.exists():
-            self._open(initial_arrays, grid)
-            done, initial_arrays = self.rounds.state.number, self._arrays()
-            log(INFO, "gradsift: continuing after round %d from %s", done, self.file)
 
-        def shifted(number: int, arrays: ArrayRecord) -> MetricRecord | None:
-            return None if evaluate_fn is None else evaluate_fn(number + done, arrays)
+        def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
+            metrics = None if evaluate_fn is None else evaluate_fn(number + done, arrays)
+            self._log.evaluated(metrics, start=number + done == 0)
+            return metrics
 
-        left = max(0, num_rounds - done)
-        result = super().start(
-            grid, initial_arrays, left, timeout, train_config, evaluate_config, evaluate_fn and shifted
-        )
+        try:
+            if self._log.is_there:
+                self._open(initial_arrays, grid)
+                done, initial_arrays = self.rounds.state.version, self._arrays()
+                log(INFO, "gradsift: continuing after round %d from %s", done, self._log.path)
+            left = max(0, num_rounds - done)
+            result = super().start(
+                grid, initial_arrays, left, timeout, train_config, evaluate_config, evaluate_fn and evaluate
+            )
+            self._log.finish_round()
+            self._save()
+        finally:
+            self._log.close()
         if not left:
             result.arrays = initial_arrays
         for metrics in (
@@ -171,9 +209,10 @@ class SparseStrategy(Strategy):
         nodes = self._open(arrays, grid)
         if self.options.exchanges == 2:
             self._ask_again(nodes, grid)
+        self._log.finish_round()
         self._plan = plan = self.rounds.plan()
         count = _count(nodes, self.fraction_train, self.min_train_nodes)
-        chosen = [sorted(nodes)[i] for i in participants(len(nodes), count, self.options.seed, plan.first)]
+        chosen = [sorted(nodes)[i] for i in participants(len(nodes), count, self.options.method.seed, plan.first)]
         log(INFO, "gradsift: round %d, k = %d, %d of %d clients", plan.rnd.number, plan.rnd.k, count, len(nodes))
         probing = chosen if self.options.exchanges == 1 else []
         return self._messages(nodes, dict.fromkeys(chosen, "train"), probing, MessageType.TRAIN, config)
@@ -186,17 +225,20 @@ class SparseStrategy(Strategy):
         if self._plan is None:
             return None, None
         inbox = self._inbox(replies, train=True)
-        if self.options.exchanges == 1:
-            self.rounds.observe([inbox.losses[client] for client in sorted(inbox.losses)])
-        record = self.rounds.merge(self._plan, inbox.uploads)
+        observed = self.rounds.observe(inbox.all_losses) if self.options.exchanges == 1 else None
         self.rounds.average(inbox.moved, inbox.uploads)
+        record = self.rounds.merge(self._plan, inbox.uploads)
         self._merged = sorted(inbox.uploads)
-        record |= {"refused": len(inbox.refused), "resets": inbox.resets}
-        record |= {"up-bytes": inbox.bytes, "down-bytes": self._down}
-        self.records.append(record)
-        self._save()
+        if observed is not None:
+            round.note_observation(record, observed)
+        record["refused"], record["resets"] = len(inbox.refused), inbox.resets
+        record["up_bytes"], record["down_bytes"] = float(inbox.bytes), float(self._down)
         metrics = averaged(inbox.contents.values(), self.weighted_by_key, self.train_metrics_aggr_fn)
-        metrics |= {f"gradsift-{name}": value for name, value in record.items()}
+        record["train_loss"] = first_number(metrics, TRAIN_LOSS)
+        self._log.add(record)
+        self._save()
+        numbers = {name: value for name, value in record.items() if isinstance(value, int | float)}
+        metrics |= {f"gradsift-{name.replace('_', '-')}": value for name, value in numbers.items()}
         return self._arrays(), MetricRecord(metrics)
 
     def configure_evaluate(
@@ -205,7 +247,7 @@ class SparseStrategy(Strategy):
         """Orders to evaluate, and in the two-exchange form to take the losses of the round."""
         del server_round
         self._down = 0
-        learning = self.options.exchanges == 2 and self._rounds is not None and self._rounds.controller.learns
+        learning = self.options.exchanges == 2 and self._rounds is not None and self._rounds.method.controller.learns
         probing = self._merged if learning else []
         if not (probing or self.fraction_evaluate):
             return []
@@ -214,7 +256,7 @@ class SparseStrategy(Strategy):
         acts = {client: "probe" for client in probing if client in nodes}
         if self.fraction_evaluate:
             count = _count(nodes, self.fraction_evaluate, self.min_evaluate_nodes)
-            draw = rng(self.options.seed, "evaluators", number=self._plan.rnd.number)
+            draw = rng(self.options.method.seed, "evaluators", number=self._plan.rnd.number)
             acts |= {sorted(nodes)[i]: "evaluate" for i in draw.choice(len(nodes), count, replace=False)}
         return self._messages(nodes, acts, probing, MessageType.EVALUATE, config)
 
@@ -224,33 +266,54 @@ class SparseStrategy(Strategy):
         if self._plan is None:
             return None
         inbox = self._inbox(replies, train=False)
-        if self.options.exchanges == 2:
-            self.rounds.observe([inbox.losses[client] for client in sorted(inbox.losses)])
-            self._save()
-        if self.records:
-            self.records[-1]["down-bytes"] += self._down
-            self.records[-1]["up-bytes"] += inbox.bytes
+        self._add_traffic(inbox)
         metrics = averaged(inbox.contents.values(), self.weighted_by_key, self.evaluate_metrics_aggr_fn)
+        self._log.evaluated(metrics)
+        if self.options.exchanges == 2:
+            self._observe(inbox)
+        elif inbox.contents:
+            self._save()
         return MetricRecord(metrics) if metrics else None
 
     def _open(self, arrays: ArrayRecord, grid: Grid) -> Mapping[int, int]:
         """Begin, if that has not been done; the connected clients and their nodes."""
-        options, restored = self.options, None
-        if self._rounds is None and self.file is not None and self.file.exists():
-            restored = checkpoint.load(self.file, options)
-            self._experiment = restored[1]
+        if self._log.is_there and not self._log.is_open:
+            self._continue(arrays)
         least = max(self.min_available_nodes, self.min_train_nodes)
         nodes, reports = self._roster.call(grid, least, self._order("hello"), self._timeout)
         if not nodes:
             raise RunError("no client has said who it is: are they ClientApps with SparseMod?")
         if self._rounds is None:
-            if restored is None:
-                self._rounds = options.rounds(arrays, any(report.can_probe for report in reports))
-            else:
-                self._rounds = options.rounds(arrays, False, restored[2])
-                self._rounds.state = restored[0]
+            self._rounds = self.options.rounds(arrays, any(report.can_probe for report in reports))
         enter(self.rounds.state, reports)
+        if self._log.path is not None and not self._log.is_open:
+            self._log.create(self._config(len(nodes)), *self._contents())
         return nodes
+
+    def _continue(self, arrays: ArrayRecord) -> None:
+        """Go back to the checkpoint of the run folder, as another run of the same experiment."""
+        try:
+            state, self._experiment, controller = checkpoint.restored(*self._log.continued(), self.options)
+            self._rounds = self.options.rounds(arrays, False, controller)
+            self._rounds.state = state
+            self._log.amend(self._config(len(state.clients)))
+        except BaseException:
+            self._log.close()
+            raise
+        self._session = token_hex(8)
+        self._roster.client_of.clear()  # all are asked again what they hold
+
+    def _config(self, clients: int) -> dict[str, Any]:
+        """What the run folder says of the run."""
+        options, method = self.options, self.rounds.method
+        settings = {name: getattr(method, name) for name in ("seed", *COUNTING)}
+        settings |= {"exchanges": options.exchanges, "buffers": options.buffers, "fraction_train": self.fraction_train}
+        return {
+            "model": {"class": self._model, "dim": options.layout.dim},
+            "data": {"name": "flower", "clients": clients},
+            **method.describe(),
+            "settings": settings,
+        }
 
     def _ask_again(self, nodes: Mapping[int, int], grid: Grid) -> None:
         """The losses of a round that a run before this one merged, and was ended before it had them."""
@@ -258,12 +321,26 @@ class SparseStrategy(Strategy):
         if state.pending is None:
             return
         self._plan = self.rounds.last_plan(state.pending)
-        took_part = [client for client in nodes if _merged_in(state.clients[client], state.number)]
-        log(INFO, "gradsift: asking %d clients again for the losses of round %d", len(took_part), state.number)
+        took_part = [client for client in nodes if _merged_in(state.clients[client], state.version)]
+        log(INFO, "gradsift: asking %d clients again for the losses of round %d", len(took_part), state.version)
         acts = dict.fromkeys(took_part, "probe")
         messages = self._messages(nodes, acts, took_part, MessageType.EVALUATE, ConfigRecord())
         inbox = self._inbox(grid.send_and_receive(messages, timeout=self._timeout), train=False)
-        self.rounds.observe([inbox.losses[client] for client in sorted(inbox.losses)])
+        self._add_traffic(inbox)
+        self._observe(inbox)
+
+    def _add_traffic(self, inbox: Inbox) -> None:
+        """Another exchange of the round whose record is open."""
+        record = self._log.open_record
+        if record is not None:
+            record["down_bytes"] += self._down
+            record["up_bytes"] += inbox.bytes
+
+    def _observe(self, inbox: Inbox) -> None:
+        """Two exchanges a round: the losses of the round itself have come."""
+        observed = self.rounds.observe(inbox.all_losses)
+        if observed is not None and self._log.open_record is not None:
+            round.note_observation(self._log.open_record, observed)
         self._save()
 
     def _order(self, act: str) -> Order:
@@ -289,7 +366,7 @@ class SparseStrategy(Strategy):
         """One message for each client in ``acts``; those in ``probing`` take their losses too."""
         assert self._plan is not None
         config["server-round"] = self._plan.rnd.number  # Flower's own count starts again when a run is continued
-        orders = Orders(self.rounds, self.options.layout, self._order("train"), self._plan, self.options.values)
+        orders = Orders(self.rounds, self.options.layout, self._order("train"), self._plan)
         self._sent = orders.order
         contents = {client: orders.content(client, acts[client], client in probing) for client in sorted(acts)}
         self._down = sum(payload(content) for content in contents.values())
@@ -309,9 +386,13 @@ class SparseStrategy(Strategy):
         state = self.rounds.state
         return ArrayRecord(self.options.layout.unflatten(state.weights) | state.rest)
 
+    def _contents(self) -> tuple[Arrays, Facts]:
+        rounds = self.rounds
+        return checkpoint.contents(rounds.state, self._experiment, self.options, rounds.method.controller)
+
     def _save(self) -> None:
-        if self.file is not None:
-            checkpoint.save(self.file, self.rounds.state, self._experiment, self.options, self.rounds.controller)
+        if self._log.is_open:
+            self._log.save(self.rounds.state.version, *self._contents())
 
 
 def _merged_in(client: Client, number: int) -> bool:

@@ -1,6 +1,5 @@
 """How a client follows an order before it acts: it catches up with the server's weights and settles its last upload."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -8,13 +7,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gradsift import round
 from gradsift.errors import GradsiftError
 from gradsift.flower.client_state import ClientState
 from gradsift.flower.layout import Layout, Named
 from gradsift.flower.protocol import NEVER, Order, checksum, unpack, upload_checksum
 from gradsift.sparse import Sparse
-from gradsift.sparsify import Sparsifier
-from gradsift.sparsify import sparsifier as sparsifier_named
 from gradsift.wire import Limits, decode
 
 
@@ -83,16 +81,10 @@ def _settle(state: ClientState, order: Order, changed: Sparse | None) -> tuple[C
     else:
         raise Behind(f"it has not settled its upload of round {order.settle_number}", NEVER)
     merged = Sparse(kept, torch.zeros(len(kept)), upload.dim)
-    residual = ordered_sparsifier(order).forget(state.residual.clone(), upload, merged)
+    residual = round.settle(order.method(), state.residual.clone(), upload, merged)
     return replace(state, residual=residual, settled=order.settle_checksum, upload=b"", report=""), ""
 
 
 def replaced(weights: Tensor, new: Sparse) -> Tensor:
     """``weights`` with the elements of ``new`` in their places."""
     return weights.index_copy(0, new.indices, new.values.to(weights))
-
-
-def ordered_sparsifier(order: Order) -> Sparsifier:
-    """The sparsifier that the order names."""
-    name, options = json.loads(order.sparsifier)
-    return sparsifier_named(name, **options)

@@ -1,12 +1,21 @@
 """Where the residuals live: on the device, or in the host's memory and on the device a chunk of clients at a time."""
 
 import logging
+import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
+from gradsift.control import round_k
 from gradsift.errors import GradsiftError
+
+if TYPE_CHECKING:
+    from gradsift.data.federated import FederatedData
+    from gradsift.method import Method
+    from gradsift.simulation.flat import FlatModel
+    from gradsift.simulation.settings import Settings
 
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _CACHE = "/sys/fs/cgroup/memory.stat"
@@ -17,6 +26,7 @@ _BUFFER_COPIES = 4  # before a round and after it, as a chunk takes and leaves t
 _CPU_CHUNK, _CUDA_CHUNK = 2**26, 2**34  # bytes; a CPU's is what its caches like
 _CUDA_PART = 4  # a chunk takes at most one such part of the device
 _USABLE = 0.9  # of what is free: the rest is for what we do not count
+VMAP_KEEPS = 2  # times the activations of a plain pass
 _LOG = logging.getLogger("gradsift")
 
 
@@ -57,6 +67,28 @@ class Needs:
     @property
     def _present(self) -> int:
         return self.clients if self.present is None else self.present
+
+
+def needs(flat: "FlatModel", data: "FederatedData", method: "Method", settings: "Settings", kept: int) -> Needs:
+    """What the rounds of a run take, for a model that keeps so many bytes of a minibatch for its gradient."""
+    dense, controller = method.sparsifier.dense, method.controller
+    first = controller.propose(controller.init(flat.dim, method.seed), 1).k
+    k = max(first) if isinstance(first, tuple) else first
+    present = settings.clients_per_round or data.num_clients
+    activations = kept if flat.is_shared else VMAP_KEEPS * kept
+    vectors = 1 if method.local.computations == 1 else 3  # local steps have their drift, and weights of their own
+    return Needs(
+        data.num_clients,
+        flat.dim,
+        k=0 if dense else min(flat.dim, round_k(k, method.seed, 1)),
+        dtype=flat.dtype,
+        most=0 if dense else math.ceil(min(flat.dim, controller.largest_k(flat.dim))),
+        present=present,
+        activations=min(settings.clients_per_chunk or 1, present)
+        * (activations + vectors * flat.dim * flat.dtype.itemsize),
+        losses=present * settings.probe_samples * kept // settings.batch_size if controller.learns else 0,
+        buffers=sum(value.nbytes for value in flat.buffers().values()),
+    )
 
 
 def must_stream(needs: Needs, device: torch.device) -> bool:

@@ -3,7 +3,8 @@
 from typing import Any
 
 from gradsift.registry import Registry
-from gradsift.sparsify.base import Sparsifier
+from gradsift.sparsify.base import Round, Sparsifier
+from gradsift.sparsify.checked import CheckedSparsifier, unchecked
 from gradsift.sparsify.fab_top_k import FabTopK
 from gradsift.sparsify.fedavg import FedAvg
 from gradsift.sparsify.fub_top_k import FubTopK
@@ -11,7 +12,7 @@ from gradsift.sparsify.periodic_k import PeriodicK
 from gradsift.sparsify.send_all import SendAll
 from gradsift.sparsify.unidirectional_top_k import UnidirectionalTopK
 
-__all__ = ["Sparsifier", "describe", "register_sparsifier", "sparsifier", "sparsifiers"]
+__all__ = ["Round", "Sparsifier", "describe", "register_sparsifier", "sparsifier", "sparsifiers", "unchecked"]
 
 _REGISTRY: Registry[Sparsifier] = Registry("sparsifier", Sparsifier)  # type: ignore[type-abstract]
 register_sparsifier = _REGISTRY.register
@@ -26,8 +27,8 @@ register_sparsifier("send-all")(SendAll)
 
 
 def sparsifier(name: str, **options: Any) -> Sparsifier:
-    """The sparsifier called ``name``, such as ``"fab-top-k"``; ``sparsifiers()`` lists them."""
-    return _REGISTRY.make(name, **options)
+    """The sparsifier called ``name``, such as ``"fab-top-k"``, whose calls are checked; see ``sparsifiers()``."""
+    return CheckedSparsifier(_REGISTRY.make(name, **options))
 
 
 def sparsifiers() -> list[str]:

@@ -11,16 +11,15 @@ import torch
 from torch import Tensor
 
 from gradsift import sparse
-from gradsift.round import Round
 from gradsift.sparse import Sparse, dense_sum, rank
-from gradsift.sparsify.base import TopKUpload
+from gradsift.sparsify.base import Round, TopKUpload
 
 
 @dataclass(frozen=True)
 class FabTopK(TopKUpload):
     """Up: each client's k largest. Down: k elements, at least floor(k/N) of them from every client."""
 
-    def combine(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
+    def merge(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
         """J by fair selection; b_j over everyone who sent j, whatever its rank there."""
         total = dense_sum(uploads, share)
         chosen = fair_selection(uploads, rnd.k)
@@ -32,9 +31,10 @@ def fair_selection(uploads: Sparse, k: int) -> Tensor:
     ranked = rank(uploads)
     where, levels = ranked.indices.reshape(-1), ranked.size
     ranks = torch.arange(levels, dtype=torch.int32, device=where.device).expand_as(ranked.indices)
-    best = ranks.new_full((uploads.dim,), levels).scatter_reduce_(0, where, ranks.reshape(-1), "amin")
+    best = ranks.new_full((uploads.span,), levels).scatter_reduce_(0, where, ranks.reshape(-1), "amin")
     leading = ranked.values.abs().where(ranks == best[ranked.indices], 0)
-    size = leading.new_zeros(uploads.dim).scatter_reduce_(0, where, leading.reshape(-1), "amax")
+    size = leading.new_zeros(uploads.span).scatter_reduce_(0, where, leading.reshape(-1), "amax")[: uploads.dim]
+    best = best[: uploads.dim]
 
     if sparse.queued(best) and levels >= k:
         # Where every client sent k elements the answer is never short, and a CUDA device sorts all coordinates sooner

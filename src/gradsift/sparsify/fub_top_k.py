@@ -9,19 +9,18 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from gradsift import sparse
-from gradsift.round import Round
 from gradsift.sparse import Sparse, dense_sum, members
-from gradsift.sparsify.base import TopKUpload
+from gradsift.sparsify.base import Round, TopKUpload
 
 
 @dataclass(frozen=True)
 class FubTopK(TopKUpload):
     """Up: each client's k largest. Down: the k largest |b_j|, whoever they come from."""
 
-    def combine(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
+    def merge(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
         """The k largest of the share-weighted sum, of the elements that were sent."""
         total = dense_sum(uploads, share)
-        sent = members(uploads.indices, uploads.dim)
+        sent = members(uploads.indices, uploads.span)[: uploads.dim]
         if sparse.queued(total) and uploads.size >= rnd.k:  # at least k were sent: no need to ask the device which
             chosen = total.abs().where(sent, -1).argsort(descending=True, stable=True)[: rnd.k]
         else:

@@ -8,9 +8,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from gradsift.round import Round
 from gradsift.sparse import Sparse, everything, weighted_sum
-from gradsift.sparsify.base import Sparsifier
+from gradsift.sparsify.base import Round, Sparsifier
 
 
 @dataclass(frozen=True)
@@ -19,12 +18,12 @@ class SendAll(Sparsifier):
 
     dense: ClassVar[bool] = True
 
-    def choose(self, residual: Tensor, rnd: Round) -> Sparse:
+    def upload(self, residual: Tensor, rnd: Round) -> Sparse:
         """Everything."""
         del rnd
         return everything(residual)
 
-    def combine(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
+    def merge(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
         """The share-weighted sum of whole vectors."""
         del rnd
         return weighted_sum(uploads, share)

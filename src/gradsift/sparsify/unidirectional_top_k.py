@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from gradsift.round import Round
 from gradsift.sparse import Sparse, weighted_sum
-from gradsift.sparsify.base import TopKUpload
+from gradsift.sparsify.base import Round, TopKUpload
 
 
 @dataclass(frozen=True)
 class UnidirectionalTopK(TopKUpload):
     """Up: each client's k largest. Down: everything that anyone sent."""
 
-    def combine(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
+    def merge(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
         """The share-weighted sum over the union."""
         del rnd
         return weighted_sum(uploads, share)

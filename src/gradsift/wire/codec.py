@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from gradsift import check, check_tensors
-from gradsift.sparse import Sparse
+from gradsift.sparse import Ragged, Sparse
 from gradsift.wire.bits import Ints
 from gradsift.wire.errors import CodecError
 from gradsift.wire.huffman import Part
@@ -47,13 +47,15 @@ def transmitted(sparse: Sparse, *, values: str | None = None) -> Sparse:
 
     This, not ``sparse``, is what a client settles with: then what rounding took stays in its residual.
     """
-    check_tensors.sparse("message", sparse, rows=True)
     kind, numbers = _numbers(sparse, values)
     arrived = torch.from_numpy(kind.join(kind.split(numbers)))
-    return Sparse(sparse.indices, arrived.to(sparse.values.device), sparse.dim)
+    return sparse.with_values(arrived.to(sparse.values.device))
 
 
 def _numbers(sparse: Sparse, values: str | None) -> tuple[NumberType, Floats]:
+    shape = sparse.indices.shape
+    if shape != sparse.values.shape or len(shape) not in (1, 2) or sparse.indices.dtype != torch.int64:
+        check_tensors.sparse("message", sparse, rows=True)
     own = _OWN_TYPE.get(sparse.values.dtype)
     if own is None:
         raise CodecError(f"values must be floating-point numbers, got {sparse.values.dtype}")
@@ -70,17 +72,17 @@ def _numbers(sparse: Sparse, values: str | None) -> tuple[NumberType, Floats]:
 def _plans(sparse: Sparse, values: str | None) -> list[Part]:
     """The message of each row, or of the one there is; what is not a set of indices is refused."""
     check.integer("dim", sparse.dim, 1, 2**MAX_BITS - 1)
-    shape = sparse.indices.shape
-    if shape != sparse.values.shape or len(shape) not in (1, 2) or sparse.indices.dtype != torch.int64:
-        check_tensors.sparse("message", sparse, rows=True)
     kind, numbers = _numbers(sparse, values)
     indices = sparse.indices.cpu().contiguous().numpy()
-    if indices.size and not 0 <= indices.min() <= indices.max() < sparse.dim:
+    if indices.size and not 0 <= indices.min() <= indices.max() < sparse.span:
         check_tensors.sparse("message", sparse, rows=True)
     if indices.ndim == 1:
         indices, numbers = indices[None], numbers[None]
     made = []
     for row, row_numbers in zip(indices, numbers, strict=True):
+        if isinstance(sparse, Ragged):
+            used = row < sparse.dim
+            row, row_numbers = row[used], row_numbers[used]
         ascending, ordered = _ascending(row, row_numbers, sparse.dim)
         if len(ascending) < len(row):
             check_tensors.sparse("message", sparse, rows=True)

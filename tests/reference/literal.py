@@ -9,9 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
+import torch
+from torch import Tensor
+
 from gradsift.draws import rng
 from gradsift.errors import GradsiftError
-from gradsift.round import Round
+from gradsift.sparse import Sparse, stack
+from gradsift.sparsify.base import Round, Sparsifier
 
 Vector = list[float]
 Message = dict[int, float]
@@ -52,11 +56,6 @@ class Procedure(ABC):
     def __init__(self, dim: int) -> None:
         self.dim = dim
 
-    def point(self, weights: Vector, residual: Vector, lr: float) -> Vector:
-        """Where one client takes its gradient."""
-        del residual, lr
-        return list(weights)
-
     @abstractmethod
     def upload(self, residual: Vector, rnd: Round) -> Message:
         """A_i of one client."""
@@ -66,11 +65,16 @@ class Procedure(ABC):
         del rnd
         return aggregate(uploads, share, union(uploads))
 
+    def truncate(self, upload: Message, rnd: Round) -> Message:
+        """What one client would have sent in ``rnd``, of a smaller k: the largest of what it sent."""
+        return top(upload, rnd.k)
+
     def probe(self, uploads: Sequence[Message], share: Sequence[float], rnd: Round, probe_k: int) -> Message:
-        """B': what ``merge`` would have been had every client sent only its ``probe_k`` largest."""
+        """B': what ``merge`` would have been had every client sent only what it sends at ``probe_k``."""
         if self.dense:
             raise GradsiftError(f"a dense method has no probe at k' = {probe_k!r}")
-        return self.merge([top(upload, probe_k) for upload in uploads], share, rnd._replace(k=probe_k))
+        smaller = rnd.at(probe_k)
+        return self.merge([self.truncate(upload, smaller) for upload in uploads], share, smaller)
 
     def settle(self, residual: Vector, upload: Message, merged: Message) -> Vector:
         """One client's residual after the round.
@@ -142,10 +146,10 @@ class PeriodicK(Procedure):
         """The accumulated gradient there."""
         return {j: residual[j] for j in self.coordinates(rnd)}
 
-    def probe(self, uploads: Sequence[Message], share: Sequence[float], rnd: Round, probe_k: int) -> Message:
-        """The first ``probe_k`` coordinates of the round; how large their values are plays no part."""
-        wanted = self.coordinates(rnd._replace(k=probe_k))
-        return aggregate(uploads, share, union(uploads) & set(wanted))
+    def truncate(self, upload: Message, rnd: Round) -> Message:
+        """The first coordinates of the round; how large their values are plays no part."""
+        wanted = set(self.coordinates(rnd))
+        return {j: value for j, value in upload.items() if j in wanted}
 
     def coordinates(self, rnd: Round) -> list[int]:
         """This round's coordinates, in the random order of its pass."""
@@ -154,23 +158,8 @@ class PeriodicK(Procedure):
         return order[start : start + rnd.k]
 
 
-class FedAvg(Procedure):
-    """Section V-A, item 4: the whole drift since the last exchange, every floor(D / (2k)) rounds."""
-
-    dense = True
-
-    def point(self, weights: Vector, residual: Vector, lr: float) -> Vector:
-        """The client's own weights, after the local steps since the last exchange."""
-        return [w - lr * a for w, a in zip(weights, residual, strict=True)]
-
-    def upload(self, residual: Vector, rnd: Round) -> Message:
-        """Everything in the last round of a period, nothing before."""
-        period = max(1, self.dim // (2 * rnd.k))
-        return dict(enumerate(residual)) if rnd.number % period == 0 else {}
-
-
 class SendAll(Procedure):
-    """Section V-A, item 5."""
+    """Section V-A, item 5; and the exchanges of FedAvg, item 4, whose local steps are no matter of a sparsifier."""
 
     dense = True
 
@@ -185,7 +174,7 @@ PROCEDURES: dict[str, type[Procedure]] = {
     "fub-top-k": FubTopK,
     "unidirectional-top-k": UnidirectionalTopK,
     "periodic-k": PeriodicK,
-    "fedavg": FedAvg,
+    "fedavg": SendAll,
     "send-all": SendAll,
 }
 
@@ -193,3 +182,45 @@ PROCEDURES: dict[str, type[Procedure]] = {
 def procedure(name: str, dim: int) -> Procedure:
     """The twin of the sparsifier called ``name``, for vectors of ``dim`` elements."""
     return PROCEDURES[name](dim)
+
+
+class Literal(Sparsifier):
+    """A procedure as a sparsifier: tensors in, tensors out."""
+
+    def __init__(self, name: str) -> None:
+        self.kind = PROCEDURES[name]
+        vars(self).update(name=name, dense=self.kind.dense)
+
+    def upload(self, residual: Tensor, rnd: Round) -> Sparse:
+        """A_i of one client [D]."""
+        return _sparse(self.kind(len(residual)).upload(residual.tolist(), rnd), len(residual))
+
+    def merge(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
+        """B, from the A_i [N, k] of all clients that took part."""
+        return _sparse(self.kind(uploads.dim).merge(_messages(uploads), share.tolist(), rnd), uploads.dim)
+
+    def truncate(self, uploads: Sparse, rnd: Round) -> Sparse:
+        """What the clients would have sent in ``rnd``."""
+        procedure, each = self.kind(uploads.dim), rnd.client_k or [rnd.k] * len(uploads.indices)
+        cut = [procedure.truncate(sent, rnd.at(k)) for sent, k in zip(_messages(uploads), each, strict=True)]
+        return stack([_sparse(message, uploads.dim) for message in cut])
+
+    def settle(self, residual: Tensor, upload: Sparse, merged: Sparse) -> Tensor:
+        """One client's residual [D] after the round."""
+        settled = self.kind(upload.dim).settle(residual.tolist(), _message(upload), _message(merged))
+        return torch.tensor(settled, dtype=residual.dtype)
+
+
+def _sparse(message: Message, dim: int) -> Sparse:
+    values = torch.tensor(list(message.values()), dtype=torch.float64)
+    return Sparse(torch.tensor(list(message), dtype=torch.int64), values, dim)
+
+
+def _message(sparse: Sparse) -> Message:
+    pairs = zip(sparse.indices.tolist(), sparse.values.tolist(), strict=True)
+    return {index: value for index, value in pairs if index < sparse.dim}
+
+
+def _messages(uploads: Sparse) -> list[Message]:
+    rows = zip(uploads.indices, uploads.values, strict=True)
+    return [_message(Sparse(indices, values, uploads.dim)) for indices, values in rows]

@@ -1,0 +1,125 @@
+"""The slow obvious twin of the engine: a loop over clients, ordinary autograd, sparsifiers of plain lists and dicts.
+
+It runs the same round as the engine (``gradsift.round``), in float64, and shares with it the keyed draws, the
+controller and the cost model. Everything that the engine does for speed it does not do: batching clients, keeping
+residuals in one tensor, sorting on the device, overlapping rounds.
+"""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from gradsift import round
+from gradsift.data.federated import FederatedData
+from gradsift.method import Method
+from gradsift.records.record import Record
+from gradsift.round import Attendance, Plan
+from gradsift.sampling import minibatch, participants, probe_sample
+from gradsift.simulation.flat import Loss
+from gradsift.simulation.settings import Settings
+from gradsift.simulation.state import Pending
+from gradsift.sparse import Sparse, stack
+from tests.reference.literal import Literal
+
+
+class Step(NamedTuple):
+    """One round, to be compared with the engine's."""
+
+    record: Record
+    uploads: dict[int, Sparse]  # of each client that took part
+    merged: Sparse
+    weights: Tensor  # [D]
+    residuals: list[Tensor]  # [D] of each client
+
+
+def reference_rounds(
+    model: nn.Module, loss: Loss, data: FederatedData, method: Method, settings: Settings
+) -> Iterator[Step]:
+    """Run for as long as the caller asks, a ``Step`` a round. Models without buffers and randomness only."""
+    twin = _Twin(model, loss, data.to("cpu", torch.float64), method, settings)
+    late: Pending | None = None
+    while True:
+        plan = round.plan(twin.method, twin.server)
+        step, now = twin.round(plan)
+        answered, late = late if settings.delay else now, now
+        if answered is not None:
+            twin.observe(plan, answered, step.record)
+        yield step
+
+
+class _Twin:
+    def __init__(self, model: nn.Module, loss: Loss, data: FederatedData, method: Method, settings: Settings) -> None:
+        self.model, self.loss, self.data, self.settings = copy.deepcopy(model).double(), loss, data, settings
+        self.method = replace(method, sparsifier=Literal(method.sparsifier.name))
+        self.trainable = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self.server = round.start(self.method, parameters_to_vector(self.trainable).detach().clone())
+        self.residuals = [torch.zeros_like(self.server.weights) for _ in range(data.num_clients)]
+
+    def round(self, plan: Plan) -> tuple[Step, Pending | None]:
+        """Up to where the losses are taken."""
+        method, server, present = self.method, self.server, self._present(plan)
+        uploads: dict[int, Sparse] = {}
+        for i in present:
+
+            def add_gradients(total: Tensor, point: Tensor, step: int, i: int = i) -> None:
+                total += self._gradient(point, self._rows(i, plan, step))
+
+            method.local.accumulate(self.residuals[i], server.weights, plan.lr, add_gradients)
+            uploads[i] = round.contribute(method, plan.for_clients([i]), self.residuals[i])
+        size = torch.tensor([int(self.data.size[i]) for i in present], dtype=torch.float64)
+        attendance = Attendance(np.isin(np.arange(self.data.num_clients), present))
+        sent, plan = stack(list(uploads.values())), plan.for_clients(present)
+        outcome = round.merge(method, server, plan, sent, size / size.sum(), attendance)
+        round.note_counts(outcome.record, outcome.counts, attendance)
+        for i in present:
+            self.residuals[i] = round.settle(method, self.residuals[i], uploads[i], outcome.merged)
+        self.server = outcome.server
+        now = None
+        if outcome.seen is not None:
+            now = Pending(outcome.seen, server.weights, outcome.server.weights, outcome.probe)
+        return Step(outcome.record, uploads, outcome.merged, outcome.server.weights, self.residuals), now
+
+    def observe(self, plan: Plan, answered: Pending, record: Record) -> None:
+        """The three losses on samples of this round's minibatches, and what the controller makes of them."""
+        rows: list[int] = []
+        for i in self._present(plan):
+            batch = self._rows(i, plan, 0)
+            picks = probe_sample(len(batch), self.settings.probe_samples, self.method.seed, i, plan.steps_before + 1)
+            rows += [batch[int(pick)] for pick in picks]
+        at = {"loss_before": answered.before, "loss_after": answered.after, "loss_probe": answered.probe}
+        losses = {
+            name: sum(self._loss(point, [row]).item() for row in rows) / len(rows)
+            for name, point in at.items()
+            if point is not None
+        }
+        self.server, observed = round.observe(self.method, self.server, answered.seen, losses)
+        round.note_observation(record, observed)
+
+    def _present(self, plan: Plan) -> list[int]:
+        per_round = self.settings.clients_per_round
+        drawn: list[int] = participants(self.data.num_clients, per_round, self.method.seed, plan.first).tolist()
+        return drawn
+
+    def _rows(self, client: int, plan: Plan, step: int) -> list[int]:
+        """The rows of the data in one client's minibatch of a local step."""
+        number = plan.steps_before + 1 + step
+        size = int(self.data.size[client])
+        picks = minibatch(size, self.settings.batch_size, self.method.seed, client, number)
+        return [int(self.data.start[client]) + int(pick) for pick in picks]
+
+    def _loss(self, point: Tensor, rows: list[int]) -> Tensor:
+        vector_to_parameters(point, self.trainable)
+        self.model.zero_grad()
+        value: Tensor = self.loss(self.model(self.data.x[rows]), self.data.y[rows])
+        return value
+
+    def _gradient(self, point: Tensor, rows: list[int]) -> Tensor:
+        self._loss(point, rows).backward()  # type: ignore[no-untyped-call]
+        parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.trainable]
+        return torch.cat([part.reshape(-1) for part in parts])
