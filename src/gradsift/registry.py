@@ -51,13 +51,26 @@ class Registry(Generic[T]):
 
     def make(self, name: str, **options: Any) -> T:
         """Build the object called ``name``; an unknown name or option is refused with the nearest valid one."""
-        cls = self._class(name)
-        check_options(f"{self.kind} {name!r}", cls, options)
-        for option, parameter in inspect.signature(cls).parameters.items():
-            needed = parameter.default is parameter.empty and parameter.kind not in _VARIABLE
-            if needed and option not in options:
-                raise GradsiftError(f"{self.kind} {name!r} needs the option {option}")
-        return cls(**options)
+        return construct(f"{self.kind} {name!r}", self._class(name), options)
+
+
+class MissingOptions(GradsiftError):
+    """Options that have no default and were not given."""
+
+    def __init__(self, what: str, options: list[str]) -> None:
+        super().__init__(f"{what} needs the option{'s' if len(options) > 1 else ''} {', '.join(options)}")
+        self.options = options
+
+
+def construct(what: str, cls: Callable[..., T], options: Mapping[str, Any]) -> T:
+    """Call ``cls`` with ``options``; those it does not take, and those that are missing, are refused by name."""
+    check_options(what, cls, options)
+    parameters = inspect.signature(cls).parameters.items()
+    needed = [name for name, each in parameters if each.default is each.empty and each.kind not in _VARIABLE]
+    missing = [name for name in needed if name not in options]
+    if missing:
+        raise MissingOptions(what, missing)
+    return cls(**options)
 
 
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -89,11 +89,11 @@ def test_a_run_that_fails_does_not_end_the_others(tmp_path: Path, capfd: pytest.
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_what_many_runs_fail_of_is_said_once(processes: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    bad = [replace(e, settings={**e.settings, "batch_size": 5000}) for e in some(6)]
+    bad = [replace(e, settings={**e.settings, "clients_per_round": 5000}) for e in some(6)]
     assert work.work(as_jobs(bad), tmp_path, processes=processes, quiet=True) == "failed"
     said = capfd.readouterr().err.splitlines()
-    first = [line for line in said if ": batch_size 5000 is more" in line and "likewise" not in line]
-    more = [int(line.split()[0]) for line in said if "more failed likewise: batch_size 5000" in line]
+    first = [line for line in said if ": clients_per_round is 5000" in line and "likewise" not in line]
+    more = [int(line.split()[0]) for line in said if "more failed likewise: clients_per_round is 5000" in line]
     assert 1 <= len(first) <= processes  # each process says it for itself
     assert len(first) + sum(more) == 6
     assert len(said) == len(first) + len(more)

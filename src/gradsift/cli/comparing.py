@@ -12,6 +12,7 @@ from typing import Any
 import gradsift
 from gradsift import check
 from gradsift.cli import reporting, running
+from gradsift.describe import differences
 from gradsift.errors import UsageError
 from gradsift.experiments import build
 from gradsift.experiments.settings import BY_NAME, asked, gather
@@ -19,7 +20,6 @@ from gradsift.records import files
 from gradsift.records.folder import CONFIG, read_records
 from gradsift.records.stop import STOPS, StopWhen
 from gradsift.registry import nearest
-from gradsift.simulation.describe import differences
 
 PLAN = "comparison.json"
 COST_BUDGET = 400.0  # of every method, unless a budget or a number of rounds is given
@@ -103,7 +103,7 @@ def resolve(method: str, settings: dict[str, Any]) -> dict[str, Any]:
         known = list(dict.fromkeys([*WORDS, *gradsift.sparsifiers(), *gradsift.controllers()]))
         raise UsageError(f"unknown method {method!r}{nearest(method, known)}")
     for name, valid in ((sparsifier, gradsift.sparsifiers()), (controller, gradsift.controllers())):
-        if name not in valid:
+        if name not in valid and name != settings["sparsifier"]:
             raise UsageError(f"unknown method {method!r}: {name!r}{nearest(name, valid)}")
     # Options given with --set are for a controller that learns k, and for the sparsifier of the settings.
     parts = dict(settings["set"])
@@ -116,7 +116,7 @@ def resolve(method: str, settings: dict[str, Any]) -> dict[str, Any]:
     chosen |= {"target_loss": None, "target_accuracy": None}
     chosen |= {"k_min": None, "k_max": None} if controller == "fixed" else {"k": None}
     if settings["eval_every"] is None:  # whole vectors in every round make few and costly rounds
-        chosen["eval_every"] = 1 if build.ignores_k(build.make_sparsifier(chosen)) else 5
+        chosen["eval_every"] = 1 if build.ignores_k(chosen) else 5
     return chosen
 
 
@@ -130,6 +130,7 @@ def carry_out(out: Path, plan: dict[str, Any], given: argparse.Namespace) -> int
             if not _one(folder, {**resolve(method, plan["settings"]), "seed": seed}, given):
                 print(f"stopped; what is done is kept: gradsift resume {out}")
                 return running.INTERRUPTED
+    folders += getattr(given, "beside", [])
     reporting.write(folders, out / "report", plan["settings"]["target_loss"], plan["settings"]["target_accuracy"], None)
     for method in plan["methods"]:
         _explain(method, plan["settings"])
@@ -139,12 +140,12 @@ def carry_out(out: Path, plan: dict[str, Any], given: argparse.Namespace) -> int
 def _explain(method: str, settings: dict[str, Any]) -> None:
     """Print where a fixed k comes from, and the period that FedAvg derives from it: it explains few exchanges."""
     chosen = resolve(method, settings)
-    if chosen["controller"] != "fixed" or build.ignores_k(build.make_sparsifier(chosen)):
+    if chosen["controller"] != "fixed" or build.ignores_k(chosen):
         return
     arguments = build.simulate_arguments({**chosen, "seed": 0})
     k, dim = arguments["controller"].k, build.trainable(arguments["model"])
     rule = "as given" if settings["k"] is not None else "the paper's ratio, 1,000 of 444,062"
-    period = arguments["sparsifier"].period(dim, int(k))
+    period = arguments["local"].period(dim, int(k))
     exchanges = f"; it exchanges every {period} rounds, floor(D / 2k)" if period > 1 else ""
     print(f"{method}: k = {k:g} of D = {dim:,}, {rule}{exchanges}")
 

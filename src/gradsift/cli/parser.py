@@ -109,6 +109,14 @@ def _compare(made: Parser) -> None:
         help="comma-separated: adaptive (Algorithm 3), fixed (the paper's ratio of k to D), the name of a sparsifier"
         " (at a fixed k) or of a controller (over fab-top-k), or SPARSIFIER+CONTROLLER (default: %(default)s)",
     )
+    made.add_argument(
+        "--beside",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="RUN",
+        help="a run that is there already, such as one of a deployment, to show in the same table and page",
+    )
     _seeds(made, 3)
     made.add_argument("--out", type=Path, help="folder for the comparison (default: a new one under runs/)")
     _shown(made)

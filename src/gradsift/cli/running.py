@@ -12,6 +12,7 @@ from gradsift.experiments.build import simulate_arguments
 from gradsift.experiments.display import Display, size
 from gradsift.experiments.settings import gather
 from gradsift.records.folder import CONFIG, read_config, read_records
+from gradsift.records.record import Record
 from gradsift.records.stop import STOPS
 
 INTERRUPTED = 130  # the exit code of a command that was ended by Ctrl-C
@@ -54,11 +55,11 @@ def train(
     with Display(name, settings["rounds"], settings["cost_budget"], quiet=given.quiet) as display:
         if resume:
             display.already(read_records(out))
-        watch: list[Callable[[dict[str, Any]], None]] = [display.round]
+        watch: list[Callable[[Record], None]] = [display.round]
         if given.tensorboard:
             watch.append(_tensorboard(out / "tensorboard"))
 
-        def show(record: dict[str, Any]) -> None:
+        def show(record: Record) -> None:
             for watcher in watch:
                 watcher(record)
 
@@ -76,14 +77,14 @@ def train(
     return result
 
 
-def _tensorboard(folder: Path) -> Callable[[dict[str, Any]], None]:
+def _tensorboard(folder: Path) -> Callable[[Record], None]:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as problem:
         raise UsageError(f"--tensorboard needs: {install('tensorboard')}") from problem
     writer: Any = None
 
-    def write(record: dict[str, Any]) -> None:
+    def write(record: Record) -> None:
         nonlocal writer
         if writer is None:  # the run makes its folder before its first round
             writer = SummaryWriter(str(folder))

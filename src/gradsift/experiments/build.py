@@ -4,7 +4,7 @@ import importlib
 import inspect
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +12,33 @@ import torch
 from torch import nn
 
 import gradsift
-from gradsift import Constant, Controller, Cosine, CostModel, FederatedData, Settings, Sparsifier, StepDecay
+from gradsift import (
+    Constant,
+    Controller,
+    Cosine,
+    CostModel,
+    FederatedData,
+    LocalComputation,
+    Settings,
+    Sparsifier,
+    StepDecay,
+)
 from gradsift.data import load
 from gradsift.data.load import check_there
 from gradsift.errors import UsageError
 from gradsift.experiments.settings import BY_NAME, literal
 from gradsift.models import model as model_named
 from gradsift.records.stop import STOPS
-from gradsift.registry import check_options, nearest
+from gradsift.registry import MissingOptions, construct, nearest
 from gradsift.simulation.run import usable_device
 
-COSTS: dict[str, type[CostModel]] = {
-    "normalized-time": gradsift.NormalizedTime,
-    "link-time": gradsift.LinkTime,
-    "energy": gradsift.Energy,
-    "money": gradsift.Money,
+# How each slot of a method is made by name, and the names there are.
+SLOTS: dict[str, tuple[Callable[..., Any], Callable[[], list[str]]]] = {
+    "local": (gradsift.local_computation, gradsift.local_computations),
+    "sparsifier": (gradsift.sparsifier, gradsift.sparsifiers),
+    "values": (gradsift.value_type, gradsift.value_types),
+    "controller": (gradsift.controller, gradsift.controllers),
+    "cost": (gradsift.cost_model, gradsift.cost_models),
 }
 SCHEDULES = {"constant": Constant, "step-decay": StepDecay, "cosine": Cosine}
 # The model that suits a data set, where none is named.
@@ -57,6 +69,8 @@ def simulate_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
         "sparsifier": make_sparsifier(settings),
         "controller": make_controller(settings, trainable(model)),
         "cost": make_cost(settings),
+        "local": make_local(settings),
+        "values": make_slot(settings, "values", settings["values"] or "exact"),
         "lr": make_schedule(settings),
         "device": pick_device(settings["device"]),
         "dtype": pick_dtype(settings["dtype"]),
@@ -67,6 +81,8 @@ def simulate_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Refuse wrong settings without reading data or making a model: once, before many runs are started."""
     make_sparsifier(settings)
+    make_local(settings)
+    make_slot(settings, "values", settings["values"] or "exact")
     make_cost(settings)
     make_schedule(settings)
     pick_device(settings["device"])
@@ -124,30 +140,59 @@ def trainable(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
+def make_slot(settings: Mapping[str, Any], slot: str, name: str, **options: Any) -> Any:
+    """The part with this name for a slot of the method, with the options that ``--set`` gives it.
+
+    A name of the form package.module:Class imports the module, and is then the name under which the class is
+    registered.
+    """
+    make, names = SLOTS[slot]
+    if _is_reference(name):
+        registered = getattr(_resolve(name), "name", None)
+        if registered not in names():
+            raise UsageError(f"--{slot} {name}: {name!r} is not registered: see docs/extending.md")
+        name = str(registered)
+    try:
+        return make(name, **{**options, **settings["set"].get(slot, {})})
+    except MissingOptions as problem:
+        flags = " ".join(f"--set {slot}.{option}=VALUE" for option in problem.options)
+        raise UsageError(f"{slot} {name!r} needs {flags}") from problem
+
+
 def make_sparsifier(settings: Mapping[str, Any]) -> Sparsifier:
     """The sparsifier with its options."""
-    return gradsift.sparsifier(settings["sparsifier"], **settings["set"].get("sparsifier", {}))
+    made: Sparsifier = make_slot(settings, "sparsifier", settings["sparsifier"])
+    return made
 
 
-def ignores_k(sparsifier: Sparsifier) -> bool:
+def make_local(settings: Mapping[str, Any]) -> LocalComputation:
+    """The local computation with its options; where none is named, the one that goes with the sparsifier."""
+    if settings["local"] is None:
+        if "local" in settings["set"]:
+            raise UsageError(f"--set local.{next(iter(settings['set']['local']))} needs --local NAME")
+        return make_sparsifier(settings).local
+    made: LocalComputation = make_slot(settings, "local", settings["local"])
+    return made
+
+
+def ignores_k(settings: Mapping[str, Any]) -> bool:
     """Whether whole vectors are sent in every round, so that k has no effect; FedAvg's k decides how seldom."""
-    return sparsifier.dense and sparsifier.period(PAPER_DIM, PAPER_K) == 1
+    return make_sparsifier(settings).dense and make_local(settings).period(PAPER_DIM, PAPER_K) == 1
 
 
 def make_controller(settings: Mapping[str, Any], dim: int) -> Controller[Any]:
     """The controller with its options; where none is named, Algorithm 3, or a fixed k for ``--k`` and dense methods."""
-    options = dict(settings["set"].get("controller", {}))
-    for name in ("k", "k_min", "k_max"):
-        if settings[name] is not None:
-            options[name] = settings[name]
+    options = {name: settings[name] for name in ("k", "k_min", "k_max") if settings[name] is not None}
     name = settings["controller"]
     if name is None:
-        name = "fixed" if "k" in options or make_sparsifier(settings).dense else "extended-sign"
+        given = "k" in options or "k" in settings["set"].get("controller", {})
+        name = "fixed" if given or make_sparsifier(settings).dense else "extended-sign"
     if name == "fixed":
         options.setdefault("k", paper_ratio_k(dim))
     if name in ("exp3", "continuous-bandit"):
         options.setdefault("horizon", _horizon(settings))
-    return gradsift.controller(name, **options)
+    made: Controller[Any] = make_slot(settings, "controller", name, **options)
+    return made
 
 
 def _horizon(settings: Mapping[str, Any]) -> int:
@@ -160,12 +205,9 @@ def _horizon(settings: Mapping[str, Any]) -> int:
 
 def make_cost(settings: Mapping[str, Any]) -> CostModel:
     """The cost model with its options."""
-    name, options = settings["cost"], dict(settings["set"].get("cost", {}))
-    if name not in COSTS:
-        raise UsageError(f"unknown cost {name!r}{nearest(name, list(COSTS))}")
-    if name == "normalized-time":
-        options.setdefault("comm_time", settings["comm_time"])
-    return _construct(COSTS[name], "cost", name, options)  # type: ignore[no-any-return]
+    options = {"comm_time": settings["comm_time"]} if settings["cost"] == "normalized-time" else {}
+    made: CostModel = make_slot(settings, "cost", settings["cost"], **options)
+    return made
 
 
 def make_schedule(settings: Mapping[str, Any]) -> Any:
@@ -175,7 +217,11 @@ def make_schedule(settings: Mapping[str, Any]) -> Any:
     if name not in SCHEDULES:
         raise UsageError(f"unknown schedule {name!r}{nearest(name, list(SCHEDULES))}")
     lr = LR.get(settings["data"], PAPER_LR) if settings["lr"] is None else settings["lr"]
-    return _construct(SCHEDULES[name], "lr", name, {"lr": lr, **options})
+    try:
+        return construct(f"lr {name!r}", SCHEDULES[name], {"lr": lr, **options})
+    except MissingOptions as problem:
+        flags = " ".join(f"--set lr.{option}=VALUE" for option in problem.options)
+        raise UsageError(f"lr {name!r} needs {flags}") from problem
 
 
 def pick_device(name: str) -> torch.device:
@@ -191,17 +237,6 @@ def pick_dtype(name: str) -> torch.dtype:
     if name not in kinds:
         raise UsageError(f"unknown dtype {name!r}{nearest(name, list(kinds))}")
     return kinds[name]
-
-
-def _construct(cls: Any, part: str, name: str, options: dict[str, Any]) -> Any:
-    """A cost model or a schedule; the error for options that are missing names the flags that give them."""
-    check_options(f"{part} {name!r}", cls, options)
-    parameters = inspect.signature(cls).parameters.items()
-    missing = [option for option, value in parameters if value.default is value.empty and option not in options]
-    if missing:
-        flags = " ".join(f"--set {part}.{option}=VALUE" for option in missing)
-        raise UsageError(f"{part} {name!r} needs {flags}")
-    return cls(**options)
 
 
 def _is_reference(name: str) -> bool:

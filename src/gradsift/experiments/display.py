@@ -3,7 +3,9 @@
 import shutil
 import sys
 import time
-from typing import Any, TextIO
+from typing import TextIO
+
+from gradsift.records.record import Record
 
 
 class Display:
@@ -30,13 +32,13 @@ class Display:
         self._accuracy: float | None = None
         self._sent = 0.0
 
-    def already(self, records: list[dict[str, Any]]) -> None:
+    def already(self, records: list[Record]) -> None:
         """Count the rounds that a resumed run has done before."""
         for record in records:
             self._take(record)
             self._first = record["round"]
 
-    def round(self, record: dict[str, Any]) -> None:
+    def round(self, record: Record) -> None:
         """Count one more round, and show it if it is time to."""
         self._take(record)
         if self.quiet:
@@ -54,14 +56,14 @@ class Display:
             self._shown = now
             print(self.line(record), file=self.stream, flush=True)
 
-    def _fitted(self, record: dict[str, Any], width: int) -> str:
+    def _fitted(self, record: Record, width: int) -> str:
         """The line in ``width`` characters: where it is too long, first without the name, then with single spaces."""
         line = self.line(record)
         if len(line) > width:
             line = line[len(self.name) :].lstrip()
         return (line if len(line) <= width else line.replace("  ", " "))[:width]
 
-    def line(self, record: dict[str, Any]) -> str:
+    def line(self, record: Record) -> str:
         """The state of the run in one line."""
         budget = self.cost_budget
         of_rounds, of_cost = (f"/{self.rounds}", "") if budget is None else ("", f"/{budget:g}")
@@ -74,12 +76,12 @@ class Display:
         parts.append(f"{clock(self._remaining(record))} left")
         return "  ".join(parts)
 
-    def _take(self, record: dict[str, Any]) -> None:
+    def _take(self, record: Record) -> None:
         self._sent += record["up_bytes"] + record["down_bytes"]
         if record["global_loss"] is not None:
             self._loss, self._accuracy = record["global_loss"], record["accuracy"]
 
-    def _remaining(self, record: dict[str, Any]) -> float:
+    def _remaining(self, record: Record) -> float:
         elapsed = time.monotonic() - self._began
         per_round = elapsed / max(1, record["round"] - self._first)
         rounds: float = self.rounds - record["round"]

@@ -125,7 +125,7 @@ def method(
     ``cost`` is (a short name, the cost model, its options) where it is not normalised time. It is part of the run's
     name only where k depends on it. ``evaluate_alike`` evaluates methods with costly rounds no more often than others.
     """
-    from gradsift.experiments.build import ignores_k, make_sparsifier  # needs torch, which a list of figures does not
+    from gradsift.experiments.build import ignores_k  # needs torch, which a list of figures does not
 
     settings = DEFAULTS | dict(setup.settings)
     parts = {part: dict(chosen) for part, chosen in settings.get("set", {}).items() if part != "controller"}
@@ -139,7 +139,7 @@ def method(
         settings["cost"], parts["cost"] = cost[1], dict(cost[2])
     if controller == "fixed":
         settings["k"] = k
-        tag = "" if ignores_k(make_sparsifier(settings)) else f"-k{k:g}"
+        tag = "" if ignores_k(settings) else f"-k{k:g}"
     else:
         tag = f"-{controller}-" + (f"comm{comm_time:g}" if cost is None else cost[0])
         tag += "".join(f"-{name}{value:g}" for name, value in (options or {}).items())

@@ -9,7 +9,7 @@ from typing import Any
 from gradsift.errors import UsageError
 from gradsift.registry import nearest
 
-PARTS = ("data", "model", "sparsifier", "controller", "cost", "lr")  # what --set PART.OPTION=VALUE can reach
+PARTS = ("data", "model", "local", "sparsifier", "values", "controller", "cost", "lr")  # that --set can reach
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,18 @@ RUN = (
         " (default: small-cnn for digits, paper-cnn for femnist and cifar10, else mlp)",
     ),
     Option("loss", str, None, "data and model", "package.module:function (default: cross-entropy, or squared error)"),
+    Option(
+        "local",
+        str,
+        None,
+        "what is sent",
+        "what a client computes in a round: one-gradient, local-steps (with --set local.steps=H), ..."
+        " (default: what goes with the sparsifier)",
+    ),
     Option("sparsifier", str, "fab-top-k", "what is sent", "how elements are chosen; `gradsift list` names them all"),
+    Option(
+        "values", str, None, "what is sent", "how values are rounded: float16, bfloat16, int8, ... (default: exact)"
+    ),
     Option("controller", str, None, "what is sent", "who decides k (default: extended-sign; fixed if --k is given)"),
     Option(
         "k",

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gradsift import check
+from gradsift.describe import differences
 from gradsift.errors import GradsiftError
 from gradsift.experiments import trajectory
 from gradsift.experiments.experiment import Experiment
 from gradsift.experiments.trajectory import Trajectory, from_folder, longer
 from gradsift.records.folder import CONFIG, RECORDS
-from gradsift.simulation.describe import differences
 
 
 class Store:

@@ -35,7 +35,7 @@ class Switching(Controller[NoState]):
         """The last round with the first k."""
         object.__setattr__(self, "_last", number)
 
-    def start(self, dim: int, seed: int) -> NoState:
+    def init(self, dim: int, seed: int = 0) -> NoState:
         """Refuse a k above the dimension."""
         del seed
         for k in (self.first, self.then):
@@ -48,13 +48,13 @@ class Switching(Controller[NoState]):
         del dim
         return float(max(self.first, self.then))
 
-    def suggest(self, state: NoState, number: int) -> Proposal:
+    def propose(self, state: NoState, number: int) -> Proposal:
         """One of the two."""
         del state
         last: int | None = self._last  # type: ignore[attr-defined]
         return Proposal(number, float(self.first if last is None or number <= last else self.then))
 
-    def learn(self, state: NoState, seen: Observation) -> NoState:
+    def update(self, state: NoState, seen: Observation) -> NoState:
         """Nothing."""
         del seen
         return state

@@ -159,7 +159,8 @@ def _prices(config: Mapping[str, Any], cost: CostModel, up: Ints, down: Ints, de
     pairs, place = np.unique(np.stack([up, down]), axis=1, return_inverse=True)
     dim, clients = int(config["model"]["dim"]), int(config["data"]["clients"])
     how = {"dense": dense, "dense_fallback": bool(config["settings"].get("dense_fallback"))}
-    each = [cost.round_cost(Traffic.of(dim, int(u), int(d), clients=clients, **how)) for u, d in pairs.T]
+    steps = int(config.get("local", {}).get("steps", 1))
+    each = [cost.round_cost(Traffic.of(dim, int(u), int(d), clients=clients, steps=steps, **how)) for u, d in pairs.T]
     return np.array(each)[place.reshape(-1)]
 
 

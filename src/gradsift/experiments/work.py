@@ -24,10 +24,12 @@ from gradsift.experiments.experiment import Experiment
 from gradsift.experiments.switching import Switching
 from gradsift.experiments.trajectory import from_folder
 from gradsift.records.folder import CONFIG, checkpoints, in_use
-from gradsift.simulation.run import SIGNALS, Asked, simulate
+from gradsift.records.record import Record
+from gradsift.simulation.interrupt import SIGNALS, StopRequest
+from gradsift.simulation.run import simulate
 
 Job = Sequence[Experiment]  # experiments that share one run, and so are carried out one after another
-Watch = Callable[[dict[str, Any]], bool | None]  # called after every round; True ends the run
+Watch = Callable[[Record], bool | None]  # called after every round; True ends the run
 SHOWN = 10.0  # seconds from one line about a run to the next
 AGAIN = 1.0  # seconds between attempts to open the folders that another process has open
 EXIT = {"done": 0, "stopped": 3, "failed": 4}  # the exit code of a worker, by the worst outcome of its runs
@@ -86,12 +88,12 @@ def work(
     for job in jobs:
         check_settings(job[0].settings)
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
-    asked = Asked()
+    request = StopRequest()
     if processes == 1 or len(jobs) < 2:
-        outcomes = _here(jobs, runs, deadline, asked, quiet)
+        outcomes = _here(jobs, runs, deadline, request, quiet)
     else:
-        outcomes = _in_workers(jobs, runs, deadline, asked, min(processes, len(jobs)), quiet)
-    if asked.yes:
+        outcomes = _in_workers(jobs, runs, deadline, request, min(processes, len(jobs)), quiet)
+    if request.made:
         return "interrupted"
     if "failed" in outcomes:
         return "failed"
@@ -100,18 +102,18 @@ def work(
     return "done"
 
 
-def _here(jobs: Sequence[Job], runs: Path, deadline: float | None, asked: Asked, quiet: bool) -> set[str]:
+def _here(jobs: Sequence[Job], runs: Path, deadline: float | None, request: StopRequest, quiet: bool) -> set[str]:
     """All runs in this process."""
 
     def over() -> bool:
-        return asked.yes or _late(deadline)
+        return request.made or _late(deadline)
 
-    with _handling(asked, at_once=True):
+    with _handling(request, at_once=True):
         return _each(jobs, runs, over, quiet)
 
 
 def _in_workers(
-    jobs: Sequence[Job], runs: Path, deadline: float | None, asked: Asked, count: int, quiet: bool
+    jobs: Sequence[Job], runs: Path, deadline: float | None, request: StopRequest, count: int, quiet: bool
 ) -> set[str]:
     """All runs in processes of their own, each taking the next one."""
     context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
@@ -119,7 +121,7 @@ def _in_workers(
     counter = context.Value("q", 0)
     shared = (jobs, runs, counter, stop, deadline, os.getpid(), count, quiet)
     workers = [context.Process(target=_worker, args=shared) for _ in range(count)]
-    with _handling(asked, at_once=False):
+    with _handling(request, at_once=False):
         signal.pthread_sigmask(
             signal.SIG_BLOCK, SIGNALS
         )  # in a new worker, until it can handle them: imports take seconds
@@ -130,7 +132,7 @@ def _in_workers(
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         for worker in workers:
             while worker.is_alive():
-                stop.value = asked.yes
+                stop.value = request.made
                 worker.join(0.2)
     for worker in workers:
         if worker.exitcode not in EXIT.values():
@@ -153,10 +155,10 @@ def _worker(
     import torch
 
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
-    asked = Asked()
+    request = StopRequest()
 
     def over() -> bool:
-        return asked.yes or bool(stop.value) or _late(deadline) or os.getppid() != parent
+        return request.made or bool(stop.value) or _late(deadline) or os.getppid() != parent
 
     def taken() -> Iterator[Job]:
         while True:
@@ -167,7 +169,7 @@ def _worker(
                 return
             yield jobs[number]
 
-    with _handling(asked, at_once=False):
+    with _handling(request, at_once=False):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         outcomes = _each(taken(), runs, over, quiet)
     sys.exit(max((EXIT[outcome] for outcome in outcomes), default=0))
@@ -210,7 +212,7 @@ def _one(job: Job, runs: Path, over: Callable[[], bool], failed: Counter[str], q
             limits = experiment.settings["rounds"], experiment.settings["cost_budget"]
             with Display(experiment.name, *limits, quiet=quiet, every=SHOWN) as shown:
 
-                def watch(record: dict[str, Any], shown: Display = shown) -> bool:
+                def watch(record: Record, shown: Display = shown) -> bool:
                     shown.round(record)
                     return over()
 
@@ -242,8 +244,8 @@ def _failures() -> Iterator[Counter[str]]:
 
 
 @contextmanager
-def _handling(asked: Asked, *, at_once: bool) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM set ``asked``, also in a background job, which a shell starts with Ctrl-C ignored.
+def _handling(request: StopRequest, *, at_once: bool) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM set ``request``, also in a background job, which a shell starts with Ctrl-C ignored.
 
     A run has handlers of its own while it goes on. ``at_once``: Ctrl-C also raises KeyboardInterrupt, which interrupts
     whatever is done between rounds, and as the second one in a run also the round.
@@ -251,7 +253,7 @@ def _handling(asked: Asked, *, at_once: bool) -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in SIGNALS}
 
     def ask(number: int, frame: FrameType | None) -> None:
-        asked.yes = True
+        request.made = True
         if at_once and number == signal.SIGINT:
             signal.default_int_handler(number, frame)
 

@@ -122,7 +122,7 @@ def load_run(path: str | Path) -> Run:
         up=np.cumsum(_column(records, "up_bytes")),
         down=np.cumsum(_column(records, "down_bytes")),
         dense=is_dense(k, _column(records, "up_elements"), config["model"]["dim"]),
-        contribution=np.sum([r["contribution"] for r in records], axis=0, dtype=np.float64),
+        contribution=_contribution(records),
         evaluated=np.array([e[0] for e in evaluations], dtype=np.int64),
         loss=np.array([e[1] for e in evaluations], dtype=np.float64),
         accuracy=np.array([np.nan if e[2] is None else e[2] for e in evaluations], dtype=np.float64),
@@ -150,10 +150,18 @@ def _checked_records(path: Path) -> list[dict[str, Any]]:
         if record["cost"] < spent:
             raise GradsiftError(f"{where} cost is {record['cost']!r}, and was {spent!r} a round before")
         used = record.get("contribution")
-        if not isinstance(used, list) or len(used) != clients or not all(map(_finite, used)):
-            raise GradsiftError(f"{where} contribution is not a list of {clients} numbers, one a client")
-        spent = record["cost"]
+        if not isinstance(used, list) or len(used) < clients or not all(map(_finite, used)):
+            raise GradsiftError(f"{where} contribution is not a list of {clients} numbers or more, one a client")
+        spent, clients = record["cost"], len(used)
     return records
+
+
+def _contribution(records: list[dict[str, Any]]) -> Floats:
+    """[N] the sum over the rounds; a client that joined a deployment later has no place in the rounds before."""
+    total = np.zeros(len(records[-1]["contribution"]))
+    for record in records:
+        total[: len(record["contribution"])] += record["contribution"]
+    return total
 
 
 def _finite(value: Any) -> bool:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 import gradsift
+from gradsift.control import unchecked
 from gradsift.control.extended_sign import ExtendedSign
 from gradsift.data import load
 from gradsift.experiments import build
@@ -88,10 +89,10 @@ def test_figures_5_and_6_search_the_papers_range() -> None:
             assert (s["comm_time"], s["sparsifier"]) == (comm_time, "fab-top-k")
             controller = build.make_controller(s, PAPER.femnist.dim)
             state = controller.init(dim=PAPER.femnist.dim, seed=0)
-            low, high = controller.searching(state) or (state["low"], state["high"])
+            low, high = controller.search_interval(state) or (state["low"], state["high"])
             assert (round(low), round(high)) in ((888, 444_062), (889, 444_062))  # EXP3 has whole numbers
     extended = build.make_controller(settings("fig6")["Algorithm 3"], PAPER.femnist.dim)
-    assert isinstance(extended, ExtendedSign)
+    assert isinstance(unchecked(extended), ExtendedSign)
     assert (extended.alpha, extended.window) == (1.5, 20)
 
 
