@@ -137,6 +137,6 @@ def test_bandits_expect_no_more_rounds_than_a_budget_pays_for() -> None:
         ({"cost_budget": 249.5}, 250),
         ({"cost_budget": 9.0, "cost": "money"}, 1_000_000),
     ):
-        made = make_controller(base | settings, dim=100)
-        assert isinstance(unchecked(made), Exp3)
+        made = unchecked(make_controller(base | settings, dim=100))
+        assert isinstance(made, Exp3)
         assert made.horizon == horizon

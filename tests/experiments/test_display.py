@@ -2,11 +2,12 @@
 
 import io
 import os
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from gradsift.experiments.display import Display, clock, size
+from gradsift.records.record import Record
 
 
 class Terminal(io.StringIO):
@@ -14,11 +15,12 @@ class Terminal(io.StringIO):
         return True
 
 
-def record(number: int) -> dict[str, Any]:
-    return {
+def record(number: int, **others: Any) -> Record:
+    shown: Any = {
         "round": number, "k": 1234.5, "cost": 234.4, "up_bytes": 5e6, "down_bytes": 5e6,
-        "global_loss": 1.23456, "accuracy": 0.98765,
+        "global_loss": 1.23456, "accuracy": 0.98765, **others,
     }  # fmt: skip
+    return cast(Record, shown)
 
 
 @pytest.mark.parametrize("columns", [80, 100, 200])
@@ -48,7 +50,7 @@ def test_quiet_says_nothing_and_lines_come_only_with_an_evaluation() -> None:
         stream = io.StringIO()
         with Display("run", 300, None, quiet=quiet, stream=stream) as display:
             display.round(record(1))
-            display.round({**record(2), "global_loss": None, "accuracy": None})
+            display.round(record(2, global_loss=None, accuracy=None))
         assert stream.getvalue().count("\n") == lines
 
 
@@ -59,7 +61,7 @@ def test_lines_so_many_seconds_apart_whether_evaluated_or_not(monkeypatch: pytes
     with Display("run", 300, None, every=10.0, stream=stream) as display:
         for number in range(1, 31):  # a second a round
             now += 1.0
-            display.round({**record(number), "global_loss": None})
+            display.round(record(number, global_loss=None))
     assert [line.split()[2] for line in stream.getvalue().splitlines()] == ["10/300", "20/300", "30/300"]
 
 

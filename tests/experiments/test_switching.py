@@ -13,6 +13,7 @@ from gradsift.experiments.paper.figures import fig1
 from gradsift.experiments.switching import Switching
 from gradsift.experiments.trajectory import from_folder
 from gradsift.experiments.work import carry_out
+from gradsift.records.record import Record
 from tests.experiments.tiny import TINY, quiet, records
 
 EXPERIMENT = fig1(TINY, 0)[1]  # k = D until 2.2, then 14
@@ -51,7 +52,7 @@ def test_interrupted_anywhere_it_comes_to_the_same_end(tmp_path: Path, at: str) 
     whole, after = run_to_the_end(tmp_path / "whole")
     stop_in = {"before": after - 1, "at": after, "after": after + 3}[at]
 
-    def interrupt(record: dict[str, Any]) -> None:
+    def interrupt(record: Record) -> None:
         if record["round"] == stop_in:
             signal.raise_signal(signal.SIGINT)
 
@@ -66,7 +67,7 @@ def test_killed_between_a_record_and_its_checkpoint_it_comes_to_the_same_end(tmp
     class Killed(Exception):
         pass
 
-    def kill(record: dict[str, Any]) -> None:
+    def kill(record: Record) -> None:
         if record["round"] == after:
             raise Killed
 

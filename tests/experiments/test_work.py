@@ -20,6 +20,7 @@ from gradsift.experiments.store import Store
 from gradsift.experiments.trajectory import from_folder
 from gradsift.experiments.work import as_jobs, carry_out
 from gradsift.records.folder import RunFolder, checkpoints
+from gradsift.records.record import Record
 from tests.experiments.tiny import TINY, one, quiet, records
 
 
@@ -222,7 +223,7 @@ def test_asked_twice_a_run_keeps_its_rounds(
 ) -> None:
     """By a signal, or by the clock (None), and by a signal again before the run has ended."""
 
-    def ask(self: Display, record: dict[str, Any]) -> None:
+    def ask(self: Display, record: Record) -> None:
         del self
         for number, how in asked:
             if number == record["round"] and how is None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from gradsift.experiments.experiment import Experiment, Setup, method
 from gradsift.experiments.paper.scale import SMOKE, Scale
+from gradsift.records.record import Record
 
 MLP = {"data": "digits", "clients": 4, "model": "mlp", "lr": 0.3, "checkpoint_every": 5}
 SETUP = Setup("digits", 4810, MLP)
@@ -29,7 +30,7 @@ def one(seed: int = 0, **options: Any) -> Experiment:
     return method(SETUP, seed, "it", eval_every=TINY.eval_every, **options)
 
 
-def quiet(record: dict[str, object]) -> None:
+def quiet(record: Record) -> None:
     del record
 
 

@@ -91,8 +91,8 @@ def test_figures_5_and_6_search_the_papers_range() -> None:
             state = controller.init(dim=PAPER.femnist.dim, seed=0)
             low, high = controller.search_interval(state) or (state["low"], state["high"])
             assert (round(low), round(high)) in ((888, 444_062), (889, 444_062))  # EXP3 has whole numbers
-    extended = build.make_controller(settings("fig6")["Algorithm 3"], PAPER.femnist.dim)
-    assert isinstance(unchecked(extended), ExtendedSign)
+    extended = unchecked(build.make_controller(settings("fig6")["Algorithm 3"], PAPER.femnist.dim))
+    assert isinstance(extended, ExtendedSign)
     assert (extended.alpha, extended.window) == (1.5, 20)
 
 
