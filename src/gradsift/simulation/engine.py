@@ -92,6 +92,7 @@ class Engine:
         self._everyone = self._clients_of(np.arange(data.num_clients))
         self._streams = memory.must_stream(memory.needs(self.flat, self.data, method, settings, kept), device)
         self.state = self._initial(dtype)
+        round.plan(method, self.state.server).for_clients(self._everyone.present)  # what cannot work fails now
 
     def _try_model(self, settings: Settings) -> int:
         """One minibatch through the model, so that what cannot work fails now; the bytes it kept for the gradient."""
