@@ -109,13 +109,13 @@ def plan(method: Method, server: Server) -> Plan:
     rnd.validate(dim)
     period = local.period(dim, rnd.k)
     first = number - (number - 1) % period
-    lr = float(method.lr(first))
+    lr = method.lr(first)
     check.real(f"lr of round {first}", lr, low=0.0)
     return Plan(
         rnd,
         proposal,
         None if proposal.probe_k is None else _rounded_probe(proposal.probe_k, used, method.seed, number),
-        lr,
+        float(lr),
         first,
         local.computations,
         server.steps,

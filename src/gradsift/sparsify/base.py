@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradsift import check
 from gradsift.local import LocalComputation, OneGradient
-from gradsift.sparse import Ragged, Sparse, Whole, kept, largest, top_k
+from gradsift.sparse import Ragged, Sparse, Whole, kept, largest, members, top_k
 
 
 class Round(NamedTuple):
@@ -83,7 +83,7 @@ class Sparsifier(ABC):
         ``residual`` itself may be changed: go on with what is returned.
         """
         if isinstance(upload, Whole):
-            return residual.sub_(upload.values.to(residual).where(kept(upload, merged), 0))
+            return residual.sub_(upload.values.to(residual).where(members(merged.indices, upload.dim), 0))
         gone = upload.values.to(residual) * kept(upload, merged)
         indices = upload.indices.clamp(max=upload.dim - 1) if isinstance(upload, Ragged) else upload.indices
         return residual.scatter_add_(-1, indices, -gone)
