@@ -1,8 +1,6 @@
 """Rounds that are finished late, while the next one's gradients run: nothing but the moment differs."""
 
 import itertools
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +15,12 @@ from benchmarks.device_check import Asks
 from gradsift import FederatedData, GradsiftError, RunError, sparse
 from gradsift.local import LocalSteps
 from gradsift.records.folder import read_records
-from gradsift.simulation import memory
 from gradsift.simulation.engine import Engine
 from gradsift.simulation.flat import FlatModel
 from gradsift.simulation.state import Readings
 from tests.simulation import hand
 from tests.simulation.problems import blobs, mlp
+from tests.simulation.ways import going
 
 ROUNDS = 9
 DIM = 57
@@ -39,17 +37,6 @@ PAIRS = [
     for name, control in itertools.product(gradsift.sparsifiers(), CONTROLLERS)
     if not (gradsift.sparsifier(name).dense and control != "fixed")
 ]
-
-
-@contextmanager
-def going(way: str) -> Iterator[None]:
-    """As it is on the CPU, as it is queued on CUDA, and with residuals that the device has no room for."""
-    with pytest.MonkeyPatch.context() as patch:
-        if "queued" in way:
-            patch.setattr(sparse, "queued", lambda _: True)
-        if "streamed" in way:
-            patch.setattr(memory, "must_stream", lambda *_, **__: True)
-        yield
 
 
 def made(sparsifier: str, control: str, **options: Any) -> Engine:

@@ -11,11 +11,12 @@ from torch import nn
 
 import gradsift
 from gradsift import Controller, Cosine, LinkTime, sparse
-from gradsift.simulation import memory, shared
+from gradsift.simulation import shared
 from gradsift.simulation.engine import Engine
 from tests.reference.twin import Step
 from tests.simulation.hand import assert_same, with_twin
 from tests.simulation.problems import blobs, mlp
+from tests.simulation.ways import WAYS, going
 
 ROUNDS = 40
 DIM = 57
@@ -58,23 +59,16 @@ def test_whole_runs_are_the_same(sparsifier: str, control: str, clients_per_roun
 
 @pytest.mark.parametrize(("sparsifier", "control"), [pair for pair in PAIRS if pair.values[1] in QUICK])
 @pytest.mark.parametrize("clients_per_round", [None, 4], ids=["all", "some"])
-@pytest.mark.parametrize("way", ["queued", "queued, long rows", "streamed", "streamed, merged on the host"])
+@pytest.mark.parametrize("way", WAYS[1:])
 def test_every_way_through_memory_is_the_same(
-    way: str, sparsifier: str, clients_per_round: int | None, control: str, monkeypatch: pytest.MonkeyPatch
+    way: str, sparsifier: str, clients_per_round: int | None, control: str
 ) -> None:
     """What is queued on CUDA, on the CPU; residuals that the device has no room for, a chunk of clients at a time."""
-    if way == "queued, long rows":
-        monkeypatch.setattr(sparse, "_LONG_ROW", 1)
-    if way.startswith("queued"):
-        monkeypatch.setattr(sparse, "queued", lambda _: True)
-    else:
-        monkeypatch.setattr(memory, "must_stream", lambda *_: True)
-    if way == "streamed, merged on the host":
-        monkeypatch.setattr(memory, "free_bytes", lambda _: 0)
     controller = gradsift.controller(control, **CONTROLLERS[control])
-    engine, twin = both(sparsifier, controller, clients_per_round=clients_per_round, clients_per_chunk=2)
-    for _ in range(ROUNDS):
-        assert_same(engine, engine.step(), next(twin))
+    with going(way):
+        engine, twin = both(sparsifier, controller, clients_per_round=clients_per_round, clients_per_chunk=2)
+        for _ in range(ROUNDS):
+            assert_same(engine, engine.step(), next(twin))
 
 
 @pytest.mark.parametrize("way", ["one after another", "queued", "queued, nothing unfolded"])
