@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradsift.errors import GradsiftError
-from gradsift.simulation.folder import CONFIG, RECORDS, read_config, read_records
+from gradsift.records.folder import CONFIG, RECORDS, read_config, read_records
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -111,7 +111,7 @@ def load_run(path: str | Path) -> Run:
         up=np.cumsum(_column(records, "up_bytes")),
         down=np.cumsum(_column(records, "down_bytes")),
         dense=all(r.get("up_elements") in (0, dim) for r in records) and any(r["k"] != dim for r in records),
-        contribution=np.sum([r["contribution"] for r in records], axis=0, dtype=np.float64),
+        contribution=_per_client(records),
         evaluated=np.array([e[0] for e in evaluations], dtype=np.int64),
         loss=np.array([e[1] for e in evaluations], dtype=np.float64),
         accuracy=np.array([np.nan if e[2] is None else e[2] for e in evaluations], dtype=np.float64),
@@ -139,10 +139,18 @@ def _checked_records(path: Path) -> list[dict[str, Any]]:
         if record["cost"] < spent:
             raise GradsiftError(f"{where} cost is {record['cost']!r}, and was {spent!r} a round before")
         used = record.get("contribution")
-        if not isinstance(used, list) or len(used) != clients or not all(map(_finite, used)):
+        if not isinstance(used, list) or len(used) < clients or not all(map(_finite, used)):
             raise GradsiftError(f"{where} contribution is not a list of {clients} numbers, one a client")
-        spent = record["cost"]
+        spent, clients = record["cost"], len(used)  # in a deployment clients may come later
     return records
+
+
+def _per_client(records: list[dict[str, Any]]) -> Floats:
+    """[N] the sum over the rounds; a client that came later has no number in the earlier ones."""
+    total = np.zeros(len(records[-1]["contribution"]))
+    for record in records:
+        total[: len(record["contribution"])] += record["contribution"]
+    return total
 
 
 def _finite(value: Any) -> bool:

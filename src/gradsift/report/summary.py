@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gradsift.records.stop import StopWhen
 from gradsift.report.curves import Curve, at, evaluations
 from gradsift.report.methods import Method, group
 from gradsift.report.runs import Floats, Run, find_runs, load_run
-from gradsift.simulation.settings import StopWhen
 
 
 class Spread(NamedTuple):
