@@ -63,7 +63,7 @@ class SparseStrategy(Strategy):
         *,
         sparsifier: str | Sparsifier = "fab-top-k",
         controller: str | Controller[Any] | None = None,
-        cost: CostModel | None = None,
+        cost: str | CostModel | None = None,
         local: str | LocalComputation | None = None,
         values: str | ValueType = "exact",
         k: float | None = None,
