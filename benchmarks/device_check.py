@@ -33,10 +33,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import gradsift
 from benchmarks.round import MODELS, Pinned, random_data
 from gradsift import sparse
+from gradsift.method import Method
 from gradsift.simulation import shared
 from gradsift.simulation.engine import Engine
 from gradsift.simulation.flat import FlatModel
-from gradsift.simulation.schedule import Constant
 from gradsift.simulation.settings import Settings
 from gradsift.simulation.state import Readings
 
@@ -80,10 +80,7 @@ def make(name: str, device: torch.device, model: str, clients: int, batch: int) 
         module,
         functional.cross_entropy,
         random_data(clients, each=batch, shape=shape),
-        gradsift.sparsifier(sparsifier),
-        controller,
-        gradsift.NormalizedTime(comm_time=10),
-        Constant(0.01),
+        Method.of(sparsifier=sparsifier, controller=controller),
         settings,
         device=device,
         dtype=torch.float32,

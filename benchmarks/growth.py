@@ -26,6 +26,7 @@ from torch import nn
 import gradsift
 from benchmarks.common import KEPT, about, adaptive, write_json
 from benchmarks.growth_report import AXES, LEAST, extrapolated, fit, plot, table
+from gradsift.records.record import Record
 from gradsift.simulation.memory import Needs, must_stream
 
 FEATURES, CLASSES, BATCH = 64, 10, 8
@@ -85,7 +86,7 @@ def measure(size: Size, device: torch.device, seconds: float) -> dict[str, Any]:
     ends: list[float] = []
     used_k: list[int] = []
 
-    def on_round(record: dict[str, Any]) -> None:
+    def on_round(record: Record) -> None:
         ends.append(time.perf_counter())
         used_k.append(record["used_k"])
         if len(ends) == WARM_UP + ROUNDS or (len(ends) >= WARM_UP + LEAST and ends[-1] - ends[0] > seconds):

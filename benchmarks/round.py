@@ -25,9 +25,9 @@ import gradsift
 from benchmarks import kernels
 from benchmarks.common import about, write_json
 from gradsift.control import Controller, Observation, Proposal
+from gradsift.method import Method
 from gradsift.models.paper_cnn import paper_cnn
 from gradsift.simulation.engine import Engine
-from gradsift.simulation.schedule import Constant
 from gradsift.simulation.settings import Settings
 
 QUEUED = 10
@@ -51,15 +51,15 @@ class Pinned(Controller[dict[str, float]]):
     def __init__(self, k: int) -> None:
         self.k = k
 
-    def start(self, dim: int, seed: int) -> dict[str, float]:
+    def init(self, dim: int, seed: int = 0) -> dict[str, float]:
         del dim, seed
         return {"seen": 0}
 
-    def suggest(self, state: dict[str, float], number: int) -> Proposal:
+    def propose(self, state: dict[str, float], number: int) -> Proposal:
         del state
         return Proposal(number, float(self.k), max(1.0, self.k / 2))
 
-    def learn(self, state: dict[str, float], seen: Observation) -> dict[str, float]:
+    def update(self, state: dict[str, float], seen: Observation) -> dict[str, float]:
         del seen
         return {"seen": state["seen"] + 1}
 
@@ -175,12 +175,8 @@ def main() -> None:
     dim = sum(p.numel() for p in model.parameters())
 
     def engine(sparsifier: str, controller: Controller[Any]) -> Engine:
-        return Engine(
-            *(model, nn.functional.cross_entropy, data, gradsift.sparsifier(sparsifier), controller),
-            *(gradsift.NormalizedTime(comm_time=10), Constant(0.01), Settings(batch_size=given.batch)),
-            device=device,
-            dtype=torch.float32,
-        )
+        method, settings = Method.of(sparsifier=sparsifier, controller=controller), Settings(batch_size=given.batch)
+        return Engine(model, nn.functional.cross_entropy, data, method, settings, device=device, dtype=torch.float32)
 
     ks = given.k or [1000, 10_000, dim // 2, dim]
     engines = {f"round, k = {k}": engine("fab-top-k", Pinned(k)) for k in ks}

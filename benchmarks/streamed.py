@@ -20,9 +20,9 @@ import torch
 import gradsift
 from benchmarks.common import KEPT, about, adaptive, write_json
 from benchmarks.round import plain_cnn, random_data
+from gradsift.method import Method
 from gradsift.simulation.engine import Engine
 from gradsift.simulation.memory import free_bytes
-from gradsift.simulation.schedule import Constant
 from gradsift.simulation.settings import Settings
 
 CHUNK = 16  # clients at a time
@@ -37,12 +37,11 @@ def run(
     """Whole adaptive rounds one after another; seconds a round after the warm-up, every k, the way of the weights."""
     model = plain_cnn()
     dim = sum(parameter.numel() for parameter in model.parameters())
-    parts = (gradsift.sparsifier("fab-top-k"), adaptive(k, dim), gradsift.NormalizedTime(comm_time=10), Constant(0.01))
-    settings = Settings(batch_size=32, clients_per_chunk=chunk)
+    method, settings = Method.of(controller=adaptive(k, dim)), Settings(batch_size=32, clients_per_chunk=chunk)
     engine = Engine(
-        model, torch.nn.functional.cross_entropy, data, *parts, settings, device=device, dtype=torch.float32
+        model, torch.nn.functional.cross_entropy, data, method, settings, device=device, dtype=torch.float32
     )
-    start = engine.state.weights.cpu()
+    start = engine.state.server.weights.cpu()
     ks = [engine.step()["used_k"] for _ in range(WARM_UP)]
     began = time.perf_counter()
     ks += [engine.step()["used_k"] for _ in range(rounds)]
@@ -54,7 +53,7 @@ def run(
         "residual_bytes": size,
         "seconds": seconds,
         "k": ks,
-        "moved": engine.state.weights.cpu() - start,
+        "moved": engine.state.server.weights.cpu() - start,
     }
 
 

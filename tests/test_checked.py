@@ -1,6 +1,8 @@
 """What is exported refuses bad input by value, before it computes anything, and agrees with the bare operations."""
 
+import copy
 import math
+import pickle
 import re
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +11,7 @@ import pytest
 import torch
 
 import gradsift
-from gradsift import GradsiftError, Sparse, sparse
+from gradsift import GradsiftError, Sparse, control, sparse, sparsify
 from gradsift.control import Observation, Proposal
 from gradsift.registry import Registry
 
@@ -133,6 +135,51 @@ def test_options_of_any_name_reach_a_class_that_takes_them() -> None:
 
     assert registry.make("tea", sugar=2).options == {"sugar": 2}
     assert registry.make("tea").options == {}
+
+
+CHECKED: dict[str, Callable[[], Any]] = {
+    "fab-top-k": lambda: gradsift.sparsifier("fab-top-k"),
+    "fedavg": lambda: gradsift.sparsifier("fedavg"),
+    "fixed": lambda: gradsift.controller("fixed", k=3),
+    "extended-sign": lambda: gradsift.controller("extended-sign", k_min=5, window=3),
+}
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_checked_object_is_otherwise_the_one_behind_the_checks(name: str) -> None:
+    made, again = CHECKED[name](), CHECKED[name]()
+    bare = made.inner
+    assert (made.name, repr(made)) == (name, repr(bare))
+    for cls in type(bare).__mro__:
+        for attribute in vars(cls):
+            if not attribute.startswith("_") and not callable(getattr(bare, attribute)):
+                assert getattr(made, attribute) == getattr(bare, attribute)
+    assert made == again
+    assert hash(made) == hash(again)
+    assert made != bare
+    assert len({CHECKED[other]() for other in CHECKED}) == len(CHECKED)
+    with pytest.raises(AttributeError, match="no attribute 'colour'"):
+        _ = made.colour
+
+
+@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))], ids=["copy", "deep", "pickle"]
+)
+def test_a_checked_object_can_be_copied_and_sent_to_another_process(name: str, copied: Callable[[Any], Any]) -> None:
+    made = CHECKED[name]()
+    other = copied(made)
+    assert other == made
+    assert other.name == name
+    assert type(other.inner) is type(made.inner)
+
+
+def test_unchecked_takes_the_checks_away_once_and_leaves_others_alone() -> None:
+    for unchecked, name in ((sparsify.unchecked, "fab-top-k"), (control.unchecked, "fixed")):
+        made = CHECKED[name]()
+        bare: Any = unchecked(made)
+        assert bare is made.inner
+        assert unchecked(bare) is bare
 
 
 def test_no_gradient_graph_grows_through_the_rounds() -> None:

@@ -42,6 +42,7 @@ class LocalComputation(ABC):
 _REGISTRY: Registry[LocalComputation] = Registry("local computation", LocalComputation)  # type: ignore[type-abstract]
 register_local_computation = _REGISTRY.register
 describe = _REGISTRY.describe
+registered = _REGISTRY.holds
 local_computations = _REGISTRY.names
 
 

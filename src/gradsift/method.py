@@ -9,7 +9,7 @@ import numpy as np
 from gradsift import check, control, sparsify
 from gradsift.control.base import Controller
 from gradsift.control.fixed import Fixed
-from gradsift.cost import CostModel, NormalizedTime
+from gradsift.cost import CostModel, NormalizedTime, cost_model
 from gradsift.describe import named, options
 from gradsift.errors import GradsiftError
 from gradsift.local import LocalComputation, local_computation
@@ -68,7 +68,7 @@ class Method:
         *,
         sparsifier: str | Sparsifier = "fab-top-k",
         controller: str | Controller[Any] = "extended-sign",
-        cost: CostModel | None = None,
+        cost: str | CostModel | None = None,
         local: str | LocalComputation | None = None,
         values: str | ValueType = "exact",
         lr: float | Schedule = 0.01,
@@ -84,7 +84,7 @@ class Method:
             chosen,
             value_type(values) if isinstance(values, str) else values,
             control.controller(controller) if isinstance(controller, str) else controller,
-            NormalizedTime(comm_time=10) if cost is None else cost,
+            cost_model(cost) if isinstance(cost, str) else NormalizedTime(comm_time=10) if cost is None else cost,
             Constant(lr) if isinstance(lr, int | float) else lr,
             **others,
         )

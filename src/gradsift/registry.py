@@ -36,6 +36,10 @@ class Registry(Generic[T]):
 
         return add
 
+    def holds(self, thing: object) -> bool:
+        """Whether ``thing`` is what its name makes, and not of a subclass that only inherited the name."""
+        return self._classes.get(getattr(thing, "name", "")) is type(thing)
+
     def names(self) -> list[str]:
         """Every registered name, sorted."""
         return sorted(self._classes)

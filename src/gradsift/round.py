@@ -109,13 +109,13 @@ def plan(method: Method, server: Server) -> Plan:
     rnd.validate(dim)
     period = local.period(dim, rnd.k)
     first = number - (number - 1) % period
-    lr = float(method.lr(first))
+    lr = method.lr(first)
     check.real(f"lr of round {first}", lr, low=0.0)
     return Plan(
         rnd,
         proposal,
         None if proposal.probe_k is None else _rounded_probe(proposal.probe_k, used, method.seed, number),
-        lr,
+        float(lr),
         first,
         local.computations,
         server.steps,
@@ -136,6 +136,8 @@ def _rounded_probe(probe_k: K, used: UsedK, seed: int, number: int) -> UsedK:
             raise GradsiftError(f"the controller proposed one k for all clients, and {len(probe_k)} of k'")
         return round_probe_k(probe_k, used, seed, number)
     each = probe_k if isinstance(probe_k, tuple) else (probe_k,) * len(used)
+    if len(each) != len(used):
+        raise GradsiftError(f"the controller proposed k for {len(used)} clients, and k' for {len(each)}")
     # A client that sends one element sends it at k' too: fewer than one is none.
     return tuple(
         round_probe_k(below, k, seed, number, client) if k > 1 else 1
@@ -157,7 +159,10 @@ def encoded_contribution(method: Method, plan: Plan, residual: Tensor) -> bytes:
 
 
 def _upload(method: Method, plan: Plan, residual: Tensor) -> Sparse:
-    return method.sparsifier.upload(residual, plan.rnd) if plan.exchange else nothing(residual)
+    if not plan.exchange:
+        return nothing(residual)
+    rnd = plan.rnd.at(plan.rnd.k) if residual.dim() == 1 else plan.rnd  # one client has one k
+    return method.sparsifier.upload(residual, rnd)
 
 
 def merge(

@@ -39,6 +39,7 @@ class ValueType(ABC):
 _REGISTRY: Registry[ValueType] = Registry("value type", ValueType)  # type: ignore[type-abstract]
 register_value_type = _REGISTRY.register
 describe = _REGISTRY.describe
+registered = _REGISTRY.holds
 value_types = _REGISTRY.names
 
 

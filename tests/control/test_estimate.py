@@ -53,6 +53,13 @@ def test_unavailable_where_a_loss_did_not_fall() -> None:
         assert estimated_sign(seen(**change)) is None
 
 
+def test_unavailable_where_no_client_had_a_smaller_k() -> None:
+    """Of clients that have k of their own, those that take part may all send one element, also at k'."""
+    several = Proposal(number=3, k=(1.0, 50.0), probe_k=(1.0, 40.0))
+    assert derivative(seen(used_k=1, used_probe_k=1)._replace(proposal=several)) is None
+    assert derivative(seen(used_k=50, used_probe_k=40)._replace(proposal=several)) == pytest.approx(0.15)
+
+
 LOSS = st.floats(-1e3, 1e3)
 COST = st.floats(0, 1e6)
 

@@ -13,6 +13,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import message_size_mod
 from torch import Tensor, nn
 
+from gradsift import LocalSteps
 from gradsift.flower import GradientTask, SparseMod, SparseStrategy, gradient_app
 from gradsift.flower.client_state import Store
 from gradsift.flower.protocol import RECORD
@@ -343,3 +344,81 @@ def test_a_sparse_round_is_small() -> None:
     assert last["down_bytes"] < 2 * 1500
     assert last["up_bytes"] < 2 * 1000
     assert all(RECORD in message.content for message in grid.sent)
+
+
+def stepping(given: list[tuple[int, Tensor]], fail_at: int = 0) -> Callable[[], ClientApp]:
+    """A train function that returns the gradient of the sum of squares; what it was called with is written down."""
+
+    def make() -> ClientApp:
+        app = ClientApp(mods=[SparseMod()])
+
+        @app.train()
+        def train(message: Message, context: Context) -> Message:
+            weights = message.content.array_records["arrays"].to_torch_state_dict()
+            step = int(str(message.content.config_records["config"]["local-step"]))
+            if step == fail_at:
+                raise ValueError("no more data")
+            if context.node_config["partition-id"] == 0:
+                given.append((step, torch.cat([weights["weight"].reshape(-1), weights["bias"]])))
+            metrics = MetricRecord({"num-examples": 7, "loss": float(step), "step": step, "curve": [1.0, float(step)]})
+            gradient = ArrayRecord({name: 2 * value for name, value in weights.items()})
+            return Message(RecordDict({"gradient": gradient, "metrics": metrics}), reply_to=message)
+
+        return app
+
+    return make
+
+
+def test_local_steps_call_a_train_function_that_returns_gradients() -> None:
+    model = nn.Linear(3, 2).double()
+    given: list[tuple[int, Tensor]] = []
+    strategy = SparseStrategy(model, local=LocalSteps(3), lr=0.25, k=8, fraction_evaluate=0)
+    grid = LocalGrid(stepping(given), 2)
+    start = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    _, first = round_of(strategy, grid, model)
+    _, second = round_of(strategy, grid, model, 2)
+    assert [step for step, _ in given] == [1, 2, 3, 4, 5, 6]
+    # Each step halves the weights, and so do the rounds' sums: everything is sent.
+    for power, (_, weights) in enumerate(given):
+        torch.testing.assert_close(weights, start / 2**power, rtol=0, atol=1e-15)
+    torch.testing.assert_close(strategy.rounds.state.weights, start / 2**6, rtol=0, atol=1e-15)
+    assert first is not None
+    assert second is not None
+    assert (first["loss"], second["loss"]) == (2.0, 5.0)  # the mean over the steps
+    assert (first["step"], second["step"]) == (3, 6)
+    assert first["curve"] == [1.0, 3.0]
+    assert [record["steps"] for record in strategy.records] == [3, 3]
+
+
+def test_local_steps_that_fail_halfway_change_nothing() -> None:
+    model = nn.Linear(3, 2).double()
+    strategy = SparseStrategy(model, local=LocalSteps(3), lr=0.25, k=2, fraction_evaluate=0)
+    grid = LocalGrid(stepping([]), 2)
+    round_of(strategy, grid, model)
+    before = copy.deepcopy(grid.context(0).state)
+    grid.make = stepping([], fail_at=5)
+    round_of(strategy, grid, model, 2)
+    assert grid.context(0).state == before
+    assert all("no more data" in refusal.reason for refusal in strategy.refused)
+
+
+def test_local_steps_that_come_twice_are_done_once() -> None:
+    model, given = nn.Linear(3, 2).double(), list[tuple[int, Tensor]]()
+    strategy = SparseStrategy(model, local=LocalSteps(2), k=2, fraction_evaluate=0)
+    grid = LocalGrid(stepping(given), 2)
+    messages = list(strategy.configure_train(1, ArrayRecord(model.state_dict()), ConfigRecord({"x": 5}), grid))
+    first, again = grid.send_and_receive(messages), grid.send_and_receive(messages)
+    assert [step for step, _ in given] == [1, 2]
+    assert [reply.content for reply in first] == [reply.content for reply in again]
+
+
+def test_local_steps_of_a_train_function_that_returns_new_weights_are_refused() -> None:
+    model = nn.Linear(3, 2)
+    strategy = SparseStrategy(model, local=LocalSteps(3), fraction_evaluate=0)
+    round_of(strategy, LocalGrid(ordinary(halved), CLIENTS), model)
+    assert len(strategy.refused) == CLIENTS
+    said = "returned new weights, so it takes local steps of its own; LocalSteps(steps=3) needs one that returns 'grad"
+    assert said in strategy.refused[0].reason
+    single = SparseStrategy(model, local=LocalSteps(1), fraction_evaluate=0)
+    round_of(single, LocalGrid(ordinary(halved), CLIENTS), model)
+    assert single.refused == []

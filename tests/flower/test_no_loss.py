@@ -10,7 +10,9 @@ from flwr.app import ConfigRecord, Context, Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gradsift import LocalSteps
 from gradsift.flower import SparseStrategy
+from tests.flower.each_its_own import EachItsOwn
 from tests.flower.grid import Fault, LocalGrid, no_fault, node_of
 from tests.flower.ledger import Books, app, arrays, catch_up, computed, end, play, state_of, strategy_of
 
@@ -46,22 +48,26 @@ def fault_of(faults: dict[int, Any], node: int, message: Message) -> Fault:
 @given(
     rounds=st.lists(st.lists(EVENTS, max_size=3), min_size=2, max_size=10),
     sparsifier=st.sampled_from(["fab-top-k", "fub-top-k", "periodic-k", "unidirectional-top-k"]),
-    controller=st.sampled_from(["fixed", "sign"]),
+    controller=st.sampled_from(["fixed", "sign", EachItsOwn(CLIENTS, most=11.0)]),
+    local=st.sampled_from([None, LocalSteps(2)]),
+    values=st.sampled_from(["exact", "float16", "int8"]),
     fraction=st.sampled_from([0.5, 0.75, 1.0]),
     exchanges=st.sampled_from([1, 2]),
 )
-@settings(max_examples=30)
+@settings(max_examples=40)
 def test_the_books_are_balanced(
     tmp_path_factory: pytest.TempPathFactory,
     rounds: list[list[tuple[str, int]]],
     sparsifier: str,
-    controller: str,
+    controller: str | EachItsOwn,
+    local: LocalSteps | None,
+    values: str,
     fraction: float,
     exchanges: int,
 ) -> None:
     out = tmp_path_factory.mktemp("server") / "run"
     how: dict[str, Any] = {"sparsifier": sparsifier, "controller": controller, "out": out}
-    how |= {"fraction_train": fraction, "exchanges": exchanges}
+    how |= {"local": local, "values": values, "fraction_train": fraction, "exchanges": exchanges}
     written_off: dict[int, torch.Tensor] = {}
     remembered: dict[int, Context] = {}
     with pytest.MonkeyPatch.context() as patch:

@@ -23,6 +23,7 @@ from gradsift.flower.rounds import Rounds
 from gradsift.sampling import participants
 from gradsift.sparse import Sparse
 from gradsift.wire import encode
+from tests.flower.each_its_own import EachItsOwn
 from tests.flower.grid import LocalGrid, node_of
 from tests.flower.ledger import (
     Books,
@@ -266,6 +267,32 @@ def test_a_reply_of_a_stranger_is_refused() -> None:
     assert [(r.client, r.node, r.reason) for r in strategy.refused] == [(None, node_of(2), "it has not said who it is")]
 
 
+def test_a_controller_with_a_k_for_each_client_needs_one_for_each() -> None:
+    strategy = strategy_of(controller=EachItsOwn(CLIENTS - 1, most=11.0))
+    with pytest.raises(GradsiftError, match="proposed k for 2 clients, there is a client 2"):
+        play(strategy, LocalGrid(app, CLIENTS))
+
+
+def test_every_client_is_held_to_its_own_k() -> None:
+    """One that sends as many elements as another one may is refused."""
+    strategy, grid = strategy_of(controller=EachItsOwn(CLIENTS, most=11.0)), LocalGrid(app, CLIENTS)
+    uploads = []
+
+    def tamper(reply: Message) -> Iterable[Message]:
+        report = reply.content.config_records[RECORD]
+        if "upload" in report:
+            uploads.append(report["upload"])
+            return [changed(reply, upload=uploads[0])]  # that of client 0
+        return [reply]
+
+    grid.tamper = tamper
+    record = play(strategy, grid)
+    assert (record["clients"], record["refused"], record["client_k"]) == (1, 2, [record["used_k"]])
+    asked = [refusal.reason.rpartition(" ")[2] for refusal in strategy.refused]
+    assert [int(size) > record["used_k"] for size in asked] == [True, True]
+    assert len(set(asked)) == 2
+
+
 def test_a_round_in_which_nobody_answers_changes_nothing() -> None:
     strategy, grid = strategy_of(controller="sign"), LocalGrid(app, CLIENTS)
     play(strategy, grid)
@@ -466,7 +493,8 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "a word for lr": ({"lr": "fast"}, "lr must be a number or a function of the round, got 'fast'"),
     "lr that is not a number": ({"lr": float("nan")}, "lr must be a finite number, got nan"),
     "a truth for lr": ({"lr": True}, "lr must be a finite number, got True"),
-    "cost": ({"cost": "cheap"}, "cost must be a CostModel, got 'cheap'"),
+    "cost": ({"cost": "cheap"}, "unknown cost 'cheap'; valid: energy"),
+    "no cost": ({"cost": 10}, "cost must be a CostModel, got 10"),
     "a number for a sparsifier": ({"sparsifier": 5}, "sparsifier must be a Sparsifier, got 5"),
     "a number for a controller": ({"controller": 5}, "controller must be a Controller, got 5"),
     "a folder that is not a run": ({"out": "/"}, "/ exists already and is not a run: choose another folder"),

@@ -20,11 +20,8 @@ from gradsift import (
     LocalSteps,
     Method,
     NormalizedTime,
-    Observation,
-    Proposal,
     Settings,
 )
-from gradsift.control.estimate import estimated_sign
 from gradsift.cost import Energy
 from gradsift.flower import GradientTask, SparseStrategy, gradient_app
 from gradsift.records.record import COLUMNS
@@ -32,6 +29,7 @@ from gradsift.schedule import Constant, Cosine
 from gradsift.simulation.engine import Engine
 from gradsift.sparse import Sparse
 from gradsift.values import ValueType, register_value_type, value_types
+from tests.flower.each_its_own import EachItsOwn
 from tests.flower.grid import LocalGrid
 from tests.simulation.problems import blobs, mlp
 
@@ -189,29 +187,10 @@ def test_a_value_type_of_ones_own_travels_as_what_it_returns(exchanges: int) -> 
     Twins(method_of("fab-top-k", values=Coarse()), exchanges).run(8)
 
 
-@dataclass(frozen=True)
-class EachItsOwn(Controller[list[float]]):
-    """A k for each client; all of them follow the sign, each by a step of its own."""
-
-    name = "each-its-own"
-    probes = True
-
-    def init(self, dim: int, seed: int = 0) -> list[float]:
-        del dim, seed
-        return [4.5 + 3 * client for client in range(CLIENTS)]
-
-    def propose(self, state: list[float], number: int) -> Proposal:
-        return Proposal(number, tuple(state), tuple(k * 0.6 for k in state))
-
-    def update(self, state: list[float], seen: Observation) -> list[float]:
-        sign = estimated_sign(seen)
-        return [min(max(k - (sign or 0) * (0.7 + client / 3), 2.0), 40.0) for client, k in enumerate(state)]
-
-
 @pytest.mark.parametrize("sparsifier", ["fab-top-k", "fub-top-k", "periodic-k", "unidirectional-top-k"])
 @pytest.mark.parametrize("clients", [None, 3])
 def test_a_k_for_each_client(sparsifier: str, clients: int | None, exchanges: int) -> None:
-    method = method_of(sparsifier, EachItsOwn(), cost=COSTS[1], **BYTES)
+    method = method_of(sparsifier, EachItsOwn(CLIENTS), cost=COSTS[1], **BYTES)
     twins = Twins(method, exchanges, clients_per_round=clients)
     twins.run()
     used = [record["client_k"] for record in twins.strategy.records]
@@ -279,7 +258,7 @@ def test_averaged_buffers(encoded_bytes: bool, local: LocalSteps | None) -> None
 
 def test_the_order_in_which_clients_answer_changes_nothing() -> None:
     """Rates and k belong to clients, not to the order in which the network happens to bring their messages."""
-    method = method_of("fab-top-k", EachItsOwn(), cost=COSTS[1], **BYTES)
+    method = method_of("fab-top-k", EachItsOwn(CLIENTS), cost=COSTS[1], **BYTES)
     twins = Twins(method, 1)
     deliver = twins.grid.send_and_receive
     source = np.random.default_rng(0)

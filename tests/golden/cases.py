@@ -109,11 +109,11 @@ def simulated(
 
 
 def pair(sparsifier: str, controller: str, dtype: str) -> Case:
-    return lambda folder, patch: simulated(sparsifier, controller, dtype=DTYPES[dtype])
+    return lambda _folder, _patch: simulated(sparsifier, controller, dtype=DTYPES[dtype])
 
 
 def other(**options: Any) -> Case:
-    return lambda folder, patch: simulated(**options)
+    return lambda _folder, _patch: simulated(**options)
 
 
 def streamed(**options: Any) -> Case:

@@ -1,4 +1,4 @@
-"""Records the golden runs anew: ``python -m tests.golden.record [WORD ...]``, all or those with a word in their name."""
+"""Records the golden runs anew: ``python -m tests.golden.record [WORD ...]``, all or those whose name has a word."""
 
 import sys
 import tempfile

@@ -1,6 +1,7 @@
 """What the engine should do, written by hand: ordinary modules, ordinary autograd, a loop over clients."""
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,17 @@ import torch
 from torch import Tensor, nn
 
 import gradsift
-from gradsift import Controller, FederatedData, NormalizedTime, Settings
+from gradsift import Controller, FederatedData, Settings
+from gradsift.method import Method
+from gradsift.records.record import Record
+from gradsift.sampling import minibatch
+from gradsift.schedule import Schedule
 from gradsift.simulation import memory
 from gradsift.simulation.engine import Engine
 from gradsift.simulation.flat import Loss
 from gradsift.simulation.memory import Needs
-from gradsift.simulation.sampling import minibatch
-from gradsift.simulation.schedule import Constant, Schedule
+from gradsift.sparsify import Sparsifier
+from tests.reference.twin import Step, reference_rounds
 
 LR = 0.1
 BATCH = 8
@@ -34,29 +39,58 @@ def needs_asked(monkeypatch: pytest.MonkeyPatch) -> list[Needs]:
     return asked
 
 
+OF_THE_METHOD = ("cost", "local", "values", "seed", "charge_probe", "dense_fallback", "encoded_bytes")
+
+
 def engine(
     model: nn.Module,
     loss: Loss,
     data: FederatedData,
-    sparsifier: str = "fab-top-k",
+    sparsifier: str | Sparsifier = "fab-top-k",
     controller: Controller[Any] | None = None,
     *,
-    lr: Schedule | None = None,
+    lr: float | Schedule = LR,
     dtype: torch.dtype = torch.float64,
-    **settings: Any,
+    **options: Any,
 ) -> Engine:
-    return Engine(
-        model,
-        loss,
-        data,
-        gradsift.sparsifier(sparsifier),
-        controller or gradsift.controller("fixed", k=1),
-        NormalizedTime(comm_time=10),
-        lr or Constant(LR),
-        Settings(**{"batch_size": BATCH, **settings}),
-        device=torch.device("cpu"),
-        dtype=dtype,
-    )
+    """An engine on the CPU; ``options`` are those of a method, and settings."""
+    controller = controller or gradsift.controller("fixed", k=1)
+    others = {name: options.pop(name) for name in OF_THE_METHOD if name in options}
+    method = Method.of(sparsifier=sparsifier, controller=controller, lr=lr, **others)
+    settings = Settings(**{"batch_size": BATCH, **options})
+    return Engine(model, loss, data, method, settings, device=torch.device("cpu"), dtype=dtype)
+
+
+def with_twin(
+    model: nn.Module, loss: Loss, data: FederatedData, *parts: Any, **options: Any
+) -> tuple[Engine, Iterator[Step]]:
+    """An engine, and the rounds of its slow twin on the same problem."""
+    fast = engine(model, loss, data, *parts, **options)
+    return fast, reference_rounds(model, loss, data, fast.method, fast.settings)
+
+
+CLOSE: dict[str, tuple[float, float]] = {  # relative, absolute
+    **dict.fromkeys(("cost", "round_cost", "up_bytes", "down_bytes"), (1e-12, 0.0)),
+    **dict.fromkeys(("k", "low", "high"), (1e-9, 0.0)),
+    **dict.fromkeys(("loss_before", "loss_after", "loss_probe"), (0.0, 1e-10)),
+}
+DRIVERS = ("train_loss", "global_loss", "accuracy")  # which the twin does not have
+
+
+def assert_same(engine: Engine, record: Record, step: Step, tolerance: float = 1e-11) -> None:
+    """The round that an engine in double precision has just made is that of its twin."""
+    row, want = dict(record), dict(step.record)
+    assert row.keys() == want.keys()
+    for name in row.keys() - DRIVERS:
+        relative, absolute = CLOSE.get(name, (0.0, 0.0))
+        known = name in CLOSE and want[name] is not None
+        assert row[name] == (pytest.approx(want[name], rel=relative, abs=absolute) if known else want[name]), name
+    assert row["down_elements"] == step.merged.size
+    down = set(step.merged.indices.tolist())
+    sent = {client: {*upload.indices.tolist()} - {upload.dim} for client, upload in step.uploads.items()}
+    assert row["contribution"] == [len(sent.get(client, set()) & down) for client in range(engine.data.num_clients)]
+    torch.testing.assert_close(engine.state.server.weights, step.weights, rtol=0, atol=tolerance)
+    torch.testing.assert_close(engine.state.residual, torch.stack(step.residuals), rtol=0, atol=tolerance)
 
 
 def batch(data: FederatedData, client: int, number: int, seed: int = 0, size: int = BATCH) -> tuple[Tensor, Tensor]:
@@ -102,12 +136,12 @@ def check_gradients(
     assert want.abs().sum(dim=1).gt(0).all()
     # The first round of a FedAvg period exchanges nothing: a residual is a gradient.
     own = engine(model, loss, data, "fedavg", **options)
-    assert own.sparsifier.period(own.flat.dim, 1) > 1
+    assert own.method.local.period(own.flat.dim, 1) > 1
     own.step()
     torch.testing.assert_close(own.state.residual, want, rtol=0, atol=tolerance)
     # One element of a sparse round is kept; elsewhere a residual is a gradient.
     shared = engine(model, loss, data, "fab-top-k", **options)
-    before = shared.state.weights.clone()
+    before = shared.state.server.weights.clone()
     record = shared.step()
     (kept,) = want.abs().amax(dim=0).eq(want.abs().max()).nonzero()[:, 0].tolist()
     contributed = want.abs().argmax(dim=1) == kept
@@ -117,7 +151,7 @@ def check_gradients(
     left[contributed, kept] = 0
     torch.testing.assert_close(shared.state.residual, left, rtol=0, atol=tolerance)
     before[kept] -= LR * merged
-    torch.testing.assert_close(shared.state.weights, before, rtol=0, atol=tolerance)
+    torch.testing.assert_close(shared.state.server.weights, before, rtol=0, atol=tolerance)
 
 
 def average(states: list[dict[str, Tensor]], share: np.ndarray) -> dict[str, Tensor]:

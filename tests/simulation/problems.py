@@ -1,5 +1,7 @@
 """Small federated problems for the tests of the simulator."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import nn
@@ -21,6 +23,13 @@ def blobs(clients: int = 6, each: int = 20, features: int = 5, classes: int = 3,
         owner += [client] * size
     x, y = np.concatenate(xs), np.concatenate(ys)
     return FederatedData.from_arrays(x, y, owner, test=np.arange(len(y)) % 7 == 0, name="blobs")
+
+
+def sized(*sizes: int, features: int = 5, classes: int = 3, seed: int = 0) -> FederatedData:
+    """Gaussian blobs; client i has ``sizes[i]`` training samples, and prefers class i mod ``classes``."""
+    whole = blobs(len(sizes), each=max(sizes) * 2, features=features, classes=classes, seed=seed)
+    rows = np.concatenate([np.arange(whole.start[client], whole.start[client] + n) for client, n in enumerate(sizes)])
+    return replace(whole, x=whole.x[rows], y=whole.y[rows], size=np.array(sizes))
 
 
 def mlp(features: int = 5, classes: int = 3, hidden: int = 6, seed: int = 0) -> nn.Module:

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 
 import gradsift
 from gradsift import FederatedData, GradsiftError, LinkTime, RunError, Settings
+from gradsift.method import Method
+from gradsift.records.record import COLUMNS
+from gradsift.sampling import minibatch, participants, probe_sample
 from gradsift.simulation.engine import Engine
-from gradsift.simulation.sampling import minibatch, participants, probe_sample
 from tests.simulation import hand, models
 from tests.simulation.problems import blobs, mlp
 
@@ -45,7 +47,7 @@ def test_global_loss_is_the_share_weighted_mean_of_the_clients_losses(eval_batch
     engine = make(eval_batch=eval_batch)
     for _ in range(3):
         engine.step()
-    data, weights = engine.data, engine.state.weights
+    data, weights = engine.data, engine.state.server.weights
     losses = [loss_of(weights, data.x[data.rows(i)], data.y[data.rows(i)]) for i in range(data.num_clients)]
     loss, accuracy = engine.evaluate()
     assert loss == pytest.approx(float(data.share @ np.array(losses)), abs=1e-12)
@@ -59,14 +61,14 @@ def test_fedavg_is_evaluated_at_the_last_aggregated_weights() -> None:
     engine = make("fedavg")
     period = DIM // 14
     assert period == 4
-    aggregated = engine.state.weights.clone()
+    aggregated = engine.state.server.weights.clone()
     for number in range(1, 13):
         engine.step()
         if number % period == 0:
-            assert not torch.equal(engine.state.weights, aggregated)
+            assert not torch.equal(engine.state.server.weights, aggregated)
             assert not engine.state.residual.any()
-            aggregated = engine.state.weights.clone()
-        assert torch.equal(engine.state.weights, aggregated)
+            aggregated = engine.state.server.weights.clone()
+        assert torch.equal(engine.state.server.weights, aggregated)
         assert engine.evaluate()[0] == pytest.approx(loss_of(aggregated, engine.data.x, engine.data.y), abs=1e-12)
         assert engine.state.residual.any() == bool(number % period)
 
@@ -77,12 +79,12 @@ def test_fedavg_is_evaluated_at_the_last_aggregated_weights() -> None:
 @pytest.mark.parametrize("sparsifier", gradsift.sparsifiers())
 def test_absentees_keep_their_residuals_bit_for_bit(sparsifier: str) -> None:
     engine, data = make(sparsifier, clients_per_round=3), blobs()
-    period = engine.sparsifier.period(DIM, 7)
+    period = engine.method.local.period(DIM, 7)
     groups = set()
     for number in range(1, 25):
         first = number - (number - 1) % period
         present = participants(6, 3, 0, first)
-        before, weights = engine.state.residual.clone(), engine.state.weights.clone()
+        before, weights = engine.state.residual.clone(), engine.state.server.weights.clone()
         record = engine.step()
         absent = np.setdiff1d(np.arange(6), present)
         assert torch.equal(engine.state.residual[absent], before[absent])
@@ -90,7 +92,7 @@ def test_absentees_keep_their_residuals_bit_for_bit(sparsifier: str) -> None:
         assert record["clients"] == 3
         assert all(record["contribution"][i] == 0 for i in absent)
         groups.add((first, tuple(present)))
-        if number % period == 0 and engine.sparsifier.dense:
+        if number % period == 0 and engine.method.sparsifier.dense:
             # Everyone has the same weights again: nobody is left with a drift.
             assert not engine.state.residual.any()
         if sparsifier == "send-all":
@@ -99,7 +101,7 @@ def test_absentees_keep_their_residuals_bit_for_bit(sparsifier: str) -> None:
             hand.put(module, weights)
             rows = [hand.gradient(module, LOSS, *hand.batch(data, int(i), number)) for i in present]
             step = torch.from_numpy(share) @ torch.stack(rows)
-            torch.testing.assert_close(engine.state.weights, weights - hand.LR * step, rtol=0, atol=1e-12)
+            torch.testing.assert_close(engine.state.server.weights, weights - hand.LR * step, rtol=0, atol=1e-12)
     assert len(groups) == 24 / period  # once a period
     assert len({group for _, group in groups}) > 1  # and not always the same
 
@@ -156,7 +158,7 @@ def test_the_three_losses_are_taken_on_samples_of_the_rounds_minibatches(
 ) -> None:
     engine, data = make(probe_samples=samples, clients_per_round=clients_per_round), blobs().to("cpu", torch.float64)
     for number in range(1, 6):
-        before = engine.state.weights.clone()
+        before = engine.state.server.weights.clone()
         record = engine.step()
         rows = []
         for i in participants(6, clients_per_round, 0, number):
@@ -165,7 +167,7 @@ def test_the_three_losses_are_taken_on_samples_of_the_rounds_minibatches(
         assert len(set(rows)) == samples * record["clients"]
         assert record["loss_before"] == pytest.approx(loss_of(before, data.x[rows], data.y[rows]), abs=1e-12)
         assert record["loss_after"] == pytest.approx(
-            loss_of(engine.state.weights, data.x[rows], data.y[rows]), abs=1e-12
+            loss_of(engine.state.server.weights, data.x[rows], data.y[rows]), abs=1e-12
         )
         assert record["loss_probe"] is not None
         assert record["observed"] == number
@@ -173,11 +175,11 @@ def test_the_three_losses_are_taken_on_samples_of_the_rounds_minibatches(
 
 def test_a_late_observation_is_of_the_round_before_on_the_samples_of_this_one() -> None:
     engine, data = make(delay=1, control="sign"), blobs().to("cpu", torch.float64)
-    weights = [engine.state.weights.clone()]
+    weights = [engine.state.server.weights.clone()]
     records = []
     for _ in range(6):
         records.append(engine.step())
-        weights.append(engine.state.weights.clone())
+        weights.append(engine.state.server.weights.clone())
     assert [record["observed"] for record in records] == [None, 1, 2, 3, 4, 5]
     assert records[0]["loss_before"] is records[0]["sign"] is None
     assert records[1]["k"] == records[0]["k"]  # nothing was known when the second round began
@@ -189,7 +191,7 @@ def test_a_late_observation_is_of_the_round_before_on_the_samples_of_this_one() 
             int(data.start[i] + minibatch(int(data.size[i]), hand.BATCH, 0, i, number)[picks[i]][0]) for i in range(6)
         ]
         for name, at in (("loss_before", number - 2), ("loss_after", number - 1)):
-            assert records[number - 1][name] == pytest.approx(loss_of(weights[at], data.x[rows], data.y[rows]))
+            assert dict(records[number - 1])[name] == pytest.approx(loss_of(weights[at], data.x[rows], data.y[rows]))
 
 
 @pytest.mark.parametrize("control", ["fixed", "replay"])
@@ -198,7 +200,8 @@ def test_a_controller_that_does_not_learn_costs_no_losses(control: str) -> None:
     engine = hand.engine(mlp(), LOSS, blobs(), "fab-top-k", controller)
     for _ in range(2):
         record = engine.step()
-        assert {record[name] for name in ("observed", "sign", "loss_before", "loss_after", "loss_probe")} == {None}
+        row = dict(record)
+        assert {row[name] for name in ("observed", "sign", "loss_before", "loss_after", "loss_probe")} == {None}
 
 
 # Repetition.
@@ -214,10 +217,10 @@ def test_a_seed_repeats_bit_for_bit_and_another_seed_does_not(sparsifier: str, d
     (one, left), (two, right), (three, other) = run(3), run(3), run(4)
     assert one == two
     assert one != three
-    assert left.state.weights.dtype == left.state.residual.dtype == dtype
-    assert torch.equal(left.state.weights, right.state.weights)
+    assert left.state.server.weights.dtype == left.state.residual.dtype == dtype
+    assert torch.equal(left.state.server.weights, right.state.server.weights)
     assert torch.equal(left.state.residual, right.state.residual)
-    assert not torch.equal(left.state.weights, other.state.weights)
+    assert not torch.equal(left.state.server.weights, other.state.server.weights)
 
 
 @pytest.mark.parametrize("sparsifier", gradsift.sparsifiers())
@@ -226,7 +229,7 @@ def test_single_precision_follows_double_precision(sparsifier: str) -> None:
     for _ in range(5):
         few, many = single.step(), double.step()
         assert few["train_loss"] == pytest.approx(many["train_loss"], abs=1e-5)
-    torch.testing.assert_close(single.state.weights.double(), double.state.weights, rtol=0, atol=1e-5)
+    torch.testing.assert_close(single.state.server.weights.double(), double.state.server.weights, rtol=0, atol=1e-5)
 
 
 # What cannot go on.
@@ -261,35 +264,35 @@ def test_a_loss_that_is_not_finite_names_round_and_client(kind: str, clients_per
     )
     for _ in range(3):
         engine.step()
-    while 2 not in participants(6, clients_per_round, 0, engine.state.number + 1):
+    while 2 not in participants(6, clients_per_round, 0, engine.state.server.number + 1):
         engine.step()
-    number, weights = engine.state.number, engine.state.weights.clone()
+    number, weights = engine.state.server.number, engine.state.server.weights.clone()
     poisoned.append(True)
     what = {"loss": "loss (nan|inf)", "gradient": "a gradient that is not finite", "probe": "loss (nan|inf)"}[kind]
     with pytest.raises(RunError, match=rf"round {number + 1}: client 2 \(site 2\) has {what}"):
         engine.step()
     if kind == "probe":
         return  # found when the round is read back; the state is void, and nothing of it was returned
-    assert engine.state.number == number
-    assert torch.equal(engine.state.weights, weights)
+    assert engine.state.server.number == number
+    assert torch.equal(engine.state.server.weights, weights)
 
 
 def test_a_step_to_weights_that_are_not_finite_is_not_taken() -> None:
     engine = make("send-all", lr=lambda number: 1e308 if number == 2 else 0.1)
     engine.step()
-    before = engine.state.weights.clone()
+    before = engine.state.server.weights.clone()
     # The weights themselves overflow, before any loss does.
     engine.state.residual += 1e10
     with pytest.raises(RunError, match="round 2: the step leads to weights that are not finite"):
         engine.step()
-    assert torch.equal(engine.state.weights, before)
-    assert engine.state.number == 1
+    assert torch.equal(engine.state.server.weights, before)
+    assert engine.state.server.number == 1
 
 
 # Records.
 
 NUMBERS = {"cost", "round_cost", "lr", "k", "train_loss", "up_bytes", "down_bytes"}
-COUNTS = {"round", "used_k", "up_elements", "down_elements", "clients"}
+COUNTS = {"round", "used_k", "steps", "up_elements", "down_elements", "clients", "refused", "resets"}
 MAYBE = {
     "probe_k": int,
     "low": float,
@@ -343,15 +346,19 @@ def test_every_record_is_complete_and_adds_up(
     for number in range(1, 5):
         record = engine.step()
         assert json.loads(json.dumps(record, allow_nan=False)) == record
-        assert record.keys() == NUMBERS | COUNTS | MAYBE.keys() | {"contribution"}
-        assert all(type(record[name]) is float for name in NUMBERS)
-        assert all(type(record[name]) is int for name in COUNTS)
-        assert all(record[name] is None or type(record[name]) is kind for name, kind in MAYBE.items())
+        assert tuple(record) == COLUMNS
+        row = dict(record)
+        assert row.keys() == NUMBERS | COUNTS | MAYBE.keys() | {"contribution", "client_k"}
+        assert all(type(row[name]) is float for name in NUMBERS)
+        assert all(type(row[name]) is int for name in COUNTS)
+        assert all(row[name] is None or type(row[name]) is kind for name, kind in MAYBE.items())
+        assert record["client_k"] is None
+        assert (record["steps"], record["refused"], record["resets"]) == (1, 0, 0)
         assert record["round"] == number
         spent += record["round_cost"]
         offset += record["up_elements"]
-        assert record["cost"] == spent == engine.state.spent
-        assert engine.state.offset == offset
+        assert record["cost"] == spent == engine.state.server.spent
+        assert engine.state.server.offset == offset
         present = clients_per_round or 6
         assert record["clients"] == present
         assert sum(count > 0 for count in record["contribution"]) <= present
@@ -380,7 +387,7 @@ def test_every_record_is_complete_and_adds_up(
 def test_train_loss_is_the_share_weighted_loss_of_the_minibatches() -> None:
     engine, data = make(clients_per_round=4), blobs()
     for number in range(1, 4):
-        weights = engine.state.weights.clone()
+        weights = engine.state.server.weights.clone()
         record = engine.step()
         present = participants(6, 4, 0, number)
         losses = np.array([loss_of(weights, *hand.batch(data, int(i), number)) for i in present])
@@ -390,8 +397,7 @@ def test_train_loss_is_the_share_weighted_loss_of_the_minibatches() -> None:
 
 def test_the_cost_model_sees_the_slowest_present_client() -> None:
     slow = [1.0, 1000.0, 1000.0, 1000.0, 1000.0, 1000.0]
-    engine = make("send-all", clients_per_round=3)
-    engine.cost = LinkTime(up_bandwidth=slow, down_bandwidth=1e9)
+    engine = make("send-all", clients_per_round=3, cost=LinkTime(up_bandwidth=slow, down_bandwidth=1e9))
     for number in range(1, 9):
         present = participants(6, 3, 0, number)
         record = engine.step()
@@ -416,11 +422,13 @@ def test_the_cost_model_sees_the_slowest_present_client() -> None:
         ({"buffers": "mean"}, "buffers must be 'refuse' or 'average', got 'mean'"),
         ({"charge_probe": "yes"}, "charge_probe must be True or False, got 'yes'"),
         ({"dense_fallback": 1}, "dense_fallback must be True or False, got 1"),
+        ({"encoded_bytes": 0}, "encoded_bytes must be True or False, got 0"),
     ],
 )
 def test_impossible_settings_are_refused(bad: dict[str, Any], named: str) -> None:
+    of_a_method = {"seed", "charge_probe", "dense_fallback", "encoded_bytes"}
     with pytest.raises(GradsiftError) as caught:
-        Settings(**bad)
+        Method.of(**bad) if bad.keys() <= of_a_method else Settings(**bad)
     assert named in str(caught.value)
 
 

@@ -19,14 +19,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradsift import GradsiftError, RunError
-from gradsift.simulation import checkpoint
-from gradsift.simulation.folder import RunFolder
+from gradsift.records import files
+from gradsift.records.folder import FORMAT, RunFolder, read_checkpoint
 from gradsift.simulation.state import State
-from tests.simulation import worker
+from tests.simulation import hand, worker
+from tests.simulation.problems import blobs, mlp
 from tests.simulation.test_run import arrays, assert_same_end, contents
 from tests.simulation.test_run import run as simulate
 
@@ -277,7 +279,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path, undisturbed: Callable[..., P
 
 
 def test_of_two_creations_one_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save = checkpoint.save
+    save = files.save
 
     def late(*arguments: Any, **options: Any) -> None:
         save(*arguments, **options)
@@ -285,7 +287,7 @@ def test_of_two_creations_one_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             (tmp_path / "run").mkdir()
             (tmp_path / "run" / "theirs").write_text("theirs")
 
-    monkeypatch.setattr(checkpoint, "save", late)
+    monkeypatch.setattr(files, "save", late)
     with pytest.raises(RunError, match=r"could not create the run folder .*run: .*; nothing is left of it"):
         simulate(tmp_path / "run")
     assert contents(tmp_path) == {"run/theirs": b"theirs"}
@@ -419,7 +421,8 @@ def test_what_is_no_checkpoint_is_refused_and_never_unpickled(kind: str, finishe
     newest, mark = finished / "checkpoint-00000009.npz", tmp_path / "unpickled"
     SPOILED[kind](newest, mark)
     assert_refused(
-        finished, r"checkpoint .*run/checkpoint-00000009\.npz cannot be read: it is damaged, or no checkpoint"
+        finished,
+        r"checkpoint .*run/checkpoint-00000009\.npz cannot be used: .*; move it away to resume from the one before it",
     )
     assert not mark.exists()
     # As the message says: without it, the one before serves.
@@ -435,8 +438,9 @@ def test_any_flipped_bit_is_noticed_or_harmless(finished: Path) -> None:
     newest = finished / "checkpoint-00000009.npz"
     run = json.loads((finished / "config.json").read_text())["run"]
     content = newest.read_bytes()
-    state = _like(finished)
-    whole, size = checkpoint.load(newest, run, state)
+    state = _like()
+    arrays, facts = read_checkpoint(newest, run)
+    whole = state.restored(arrays, facts)
     noticed = 0
     draw = np.random.default_rng(0)
     for place in range(0, len(content), 3):
@@ -444,14 +448,13 @@ def test_any_flipped_bit_is_noticed_or_harmless(finished: Path) -> None:
         changed[place] ^= 1 << int(draw.integers(8))
         newest.write_bytes(changed)
         try:
-            loaded, length = checkpoint.load(newest, run, state)
+            arrays, same = read_checkpoint(newest, run)
+            loaded = state.restored(arrays, same)
         except GradsiftError:
             noticed += 1
             continue
-        assert length == size
-        for name in ("number", "control", "spent", "offset"):
-            assert getattr(loaded, name) == getattr(whole, name)
-        assert loaded.weights.equal(whole.weights)
+        assert same == facts
+        assert loaded.server.weights.equal(whole.server.weights)
         assert loaded.residual.equal(whole.residual)
     assert noticed > 0.8 * len(content) / 3
 
@@ -459,30 +462,26 @@ def test_any_flipped_bit_is_noticed_or_harmless(finished: Path) -> None:
 @given(keep=st.integers(0, 5000))
 @settings(max_examples=60)
 def test_any_truncation_is_noticed(keep: int) -> None:
-    folder, content = _kept()
+    content = _kept()
     with tempfile.TemporaryDirectory() as place:
         cut = Path(place) / "checkpoint-00000009.npz"
         cut.write_bytes(content[: keep % len(content)])
-        with pytest.raises(GradsiftError, match="cannot be read"):
-            checkpoint.load(cut, "any", folder)
+        with pytest.raises(GradsiftError, match="cannot be used"):
+            read_checkpoint(cut, "any")
 
 
-def _like(folder: Path) -> State:
+def _like() -> State:
     """The state of the run, as a driver that resumes it has one."""
-    from tests.simulation import hand
-    from tests.simulation.problems import blobs, mlp
-
-    del folder
-    import torch
-
     return hand.engine(mlp(), torch.nn.CrossEntropyLoss(), blobs(), dtype=torch.float32).state
 
 
-def _kept() -> tuple[State, bytes]:
-    state = _like(Path())
+def _kept() -> bytes:
+    state = _like()
     with tempfile.TemporaryDirectory() as place:
-        checkpoint.save(Path(place) / "one.npz", state, "any", 0)
-        return state, (Path(place) / "one.npz").read_bytes()
+        one, about = Path(place) / "one.npz", {"run": "any", "records": 0, "records_bytes": 0}
+        files.save(one, FORMAT, state.arrays(), {**about, **state.facts()})
+        assert read_checkpoint(one, "any")
+        return one.read_bytes()
 
 
 def test_the_checkpoint_of_another_run_is_refused(finished: Path, tmp_path: Path) -> None:
@@ -501,17 +500,26 @@ def test_a_checkpoint_of_another_version_or_shape_is_refused(finished: Path) -> 
         written = {"about": np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)}
         np.savez(newest, **{**found, **changed, **written})
 
+    with open(finished / "records.jsonl", "ab") as records:  # which a refusal leaves alone too
+        records.write(b'{"round": 10, "from": "a run that was killed"}\n{"round": 1')
+    unusable = r"checkpoint-00000009\.npz cannot be used: "
     put({**about, "format": "gradsift checkpoint 99"})
-    assert_refused(finished, r"npz is of another version: 'gradsift checkpoint 99', this is 'gradsift checkpoint 1'")
+    assert_refused(finished, r"npz is 'gradsift checkpoint 99', this version of gradsift reads 'gradsift checkpoint 2'")
     put(about, residual=found["residual"][:5])
-    assert_refused(finished, r"residual in checkpoint .* is float32 \[5, 57\], this run has float32 \[6, 57\]")
+    assert_refused(
+        finished,
+        rf"{unusable}residual in it is float32 \[5, 57\], this run has float32 \[6, 57\]",
+    )
     put(about, weights=found["weights"].astype(np.float64))
-    assert_refused(finished, r"weights in checkpoint .* is float64 \[57\], this run has float32 \[57\]")
+    assert_refused(finished, rf"{unusable}weights in it is float64 \[57\], this run has float32 \[57\]")
     put(about, more=found["weights"])
-    assert_refused(finished, r"more in checkpoint .* is float32 \[57\], this run has nothing of that name")
+    assert_refused(
+        finished,
+        rf"{unusable}more in it is float32 \[57\], this run has nothing of that name",
+    )
     del about["control"]
     put(about)
-    assert_refused(finished, r"checkpoint-00000009\.npz cannot be read: .*control")
+    assert_refused(finished, rf"{unusable}'control'")
 
 
 def test_a_folder_without_checkpoints_is_refused(finished: Path) -> None:

@@ -1,9 +1,6 @@
 """Rounds that are finished late, while the next one's gradients run: nothing but the moment differs."""
 
 import itertools
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +13,14 @@ from torch import Tensor, nn
 import gradsift
 from benchmarks.device_check import Asks
 from gradsift import FederatedData, GradsiftError, RunError, sparse
-from gradsift.simulation import memory
+from gradsift.local import LocalSteps
+from gradsift.records.folder import read_records
 from gradsift.simulation.engine import Engine
 from gradsift.simulation.flat import FlatModel
-from gradsift.simulation.folder import read_records
 from gradsift.simulation.state import Readings
-from gradsift.sparsify.fab_top_k import FabTopK
 from tests.simulation import hand
 from tests.simulation.problems import blobs, mlp
+from tests.simulation.ways import going
 
 ROUNDS = 9
 DIM = 57
@@ -42,17 +39,6 @@ PAIRS = [
 ]
 
 
-@contextmanager
-def going(way: str) -> Iterator[None]:
-    """As it is on the CPU, as it is queued on CUDA, and with residuals that the device has no room for."""
-    with pytest.MonkeyPatch.context() as patch:
-        if "queued" in way:
-            patch.setattr(sparse, "queued", lambda _: True)
-        if "streamed" in way:
-            patch.setattr(memory, "must_stream", lambda *_, **__: True)
-        yield
-
-
 def made(sparsifier: str, control: str, **options: Any) -> Engine:
     controller = gradsift.controller(control, **CONTROLLERS[control])
     return hand.engine(mlp(), LOSS, blobs(), sparsifier, controller, **options)
@@ -60,9 +46,9 @@ def made(sparsifier: str, control: str, **options: Any) -> Engine:
 
 def assert_same_state(one: Engine, other: Engine) -> None:
     left, right = one.state, other.state
-    for name in ("number", "control", "spent", "offset"):
-        assert getattr(left, name) == getattr(right, name)
-    assert torch.equal(left.weights, right.weights)
+    for name in ("number", "steps", "control", "spent", "offset"):
+        assert getattr(left.server, name) == getattr(right.server, name)
+    assert torch.equal(left.server.weights, right.server.weights)
     assert torch.equal(left.residual, right.residual)
     assert (left.pending is None) == (right.pending is None)
 
@@ -98,8 +84,8 @@ def test_it_is_the_same_whichever_rounds_are_waited_for(
 
 def assert_state_is_that_of_its_records(engine: Engine, got: list[Any]) -> None:
     """What a checkpoint would hold now."""
-    assert engine.state.number == got[-1]["round"]
-    assert engine.state.spent == got[-1]["cost"]
+    assert engine.state.server.number == got[-1]["round"]
+    assert engine.state.server.spent == got[-1]["cost"]
 
 
 @pytest.mark.parametrize("settings", [{"charge_probe": True}, {"delay": 1, "probe_samples": 3}], ids=str)
@@ -113,17 +99,6 @@ def test_probes_of_rounds_that_nobody_waits_for_are_the_same(settings: dict[str,
 # When the host waits.
 
 
-@dataclass(frozen=True)
-class InPeriods(FabTopK):
-    """A sparsifier whose period depends on k and which takes any controller."""
-
-    name = "in-periods"
-
-    def period(self, dim: int, k: int) -> int:
-        del dim
-        return 1 + k % 3
-
-
 def moments(engine: Engine, rounds: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """When gradients are queued and when a round is read, in order."""
     seen: list[str] = []
@@ -131,7 +106,7 @@ def moments(engine: Engine, rounds: int, monkeypatch: pytest.MonkeyPatch) -> lis
 
     def adding(flat: FlatModel, *arguments: Any) -> Any:
         if engine.flat is flat:
-            seen.append(f"gradients {engine.state.number + 1}")
+            seen.append(f"gradients {engine.state.server.number + 1}")
         return add_gradients(flat, *arguments)
 
     def reading(readings: Readings) -> Any:
@@ -159,19 +134,17 @@ BEFORE = ["gradients 1", "read", "gradients 2", "read", "gradients 3"]
         ("fedavg", "fixed", "streamed", AFTER),
         ("fab-top-k", "replay", "streamed", AFTER),
         ("fab-top-k", "extended-sign", "streamed", BEFORE),
-        ("in-periods", "replay", "plain", AFTER),
-        ("in-periods", "exp3", "plain", BEFORE),
+        ("local steps", "replay", "plain", AFTER),
+        ("local steps", "exp3", "plain", BEFORE),
     ],
 )
-def test_gradients_wait_for_a_reading_only_where_it_may_change_k(
+def test_gradients_wait_for_a_reading_only_where_they_need_the_plan(
     sparsifier: str, control: str, way: str, order: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gradsift, "sparsifier", lambda name: InPeriods() if name == "in-periods" else named(name))
+    local = LocalSteps(1) if sparsifier == "local steps" else None
     with going(way):
-        assert moments(made(sparsifier, control), 3, monkeypatch) == order
-
-
-named = gradsift.sparsifier
+        engine = made("fab-top-k" if local else sparsifier, control, local=local)
+        assert moments(engine, 3, monkeypatch) == order
 
 
 def test_the_first_round_of_a_late_observation_has_nothing_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 import gradsift
 from gradsift import FederatedData, GradsiftError, sparse
+from gradsift.sampling import participants
 from gradsift.simulation.flat import Loss
-from gradsift.simulation.sampling import participants
 from tests.simulation import hand, models
 from tests.simulation.problems import blobs, mlp
 
@@ -143,7 +143,7 @@ def test_tied_parameters_are_one_and_stay_tied() -> None:
     for number in range(1, 4):
         rows = [hand.gradient(module, CROSS_ENTROPY, *hand.batch(data, i, number)) for i in range(data.num_clients)]
         hand.put(module, hand.flat(module) - hand.LR * torch.from_numpy(data.share) @ torch.stack(rows))
-    close(engine.state.weights, hand.flat(module))
+    close(engine.state.server.weights, hand.flat(module))
 
 
 def test_a_module_without_trainable_parameters_is_refused() -> None:

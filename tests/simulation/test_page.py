@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from gradsift import Settings, simulate
+from gradsift import Method, Settings, local_computations, simulate, value_types
+from gradsift.experiments.build import LR, PAPER_LR
 from gradsift.cli.comparing import COST_BUDGET
-from gradsift.experiments.build import COSTS, LR, PAPER_LR
 from gradsift.experiments.settings import RUN
+from gradsift.simulation.run import OF_THE_METHOD
 from tests.doc_pages import blocks, read, run_blocks
 
 PAGE = "docs/simulate.md"
+SETTINGS = (*OF_THE_METHOD, *(field.name for field in dataclasses.fields(Settings)))
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,8 @@ def test_every_column_is_explained(ran: tuple[Path, dict[str, Any]]) -> None:
 
 
 def test_every_setting_is_explained_with_its_default() -> None:
-    defaults = {field.name: field.default for field in dataclasses.fields(Settings)}
+    fields = (*dataclasses.fields(Method), *dataclasses.fields(Settings))
+    defaults = {field.name: field.default for field in fields if field.name in SETTINGS}
     written = {name: row[0] for name, row in table("setting").items()}
     assert written == {name: str(value).replace("refuse", '"refuse"') for name, value in defaults.items()}
 
@@ -56,6 +59,12 @@ def test_every_argument_is_explained_with_its_default() -> None:
     assert written == {name: str(value) for name, value in defaults.items()}
 
 
+def test_every_local_computation_and_value_type_is_named() -> None:
+    assert set(table("local computation")) >= set(local_computations())
+    for name in value_types():
+        assert f"`{name}`" in read(PAGE)
+
+
 def test_the_command_line_has_the_defaults_of_the_page() -> None:
     options = {option.name: option.default for option in RUN}
     differs = {name for name, row in table("argument").items() if row[2]}
@@ -63,7 +72,7 @@ def test_the_command_line_has_the_defaults_of_the_page() -> None:
     for name, row in {**table("argument"), **table("setting")}.items():
         if name in options and name not in differs | {"cost"}:
             assert str(options[name]) == row[0].strip('"').removeprefix("torch."), name
-    assert {field.name for field in dataclasses.fields(Settings)} - set(options) == {"eval_batch", "clients_per_chunk"}
+    assert set(SETTINGS) - set(options) == {"eval_batch", "clients_per_chunk"}
     assert (options["rounds"], options["device"]) == (300, "auto")
     assert LR == {"digits": 0.3}
     assert PAPER_LR == 0.01

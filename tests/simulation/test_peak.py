@@ -157,7 +157,7 @@ def test_a_round_of_few_elements_takes_one_more_buffer_and_the_plain_pass(sparsi
     """What was asked for at k up to 10,000 of 444,062, where all clients are computed together."""
     del asked
     engine = after_two_rounds(convolutions, sparsifier, 0.02, clients_per_chunk=CLIENTS)
-    drawn = torch.from_numpy(engine._minibatches(engine._everyone.present, 3)).flatten()
+    drawn = engine._rows(engine._everyone, engine.state.server.steps, 0).flatten()
     x, y = engine.data.x[drawn], engine.data.y[drawn]
     plain = engine.model()
 
@@ -174,15 +174,15 @@ def test_a_round_of_few_elements_takes_one_more_buffer_and_the_plain_pass(sparsi
 def test_one_more_copy_of_the_residuals_would_be_seen(
     clients_per_round: int | None, asked: list[Needs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    choose = FabTopK.choose
+    upload = FabTopK.upload
 
     def wasteful(sparsifier: FabTopK, residual: Tensor, rnd: Round) -> Sparse:
         copy = residual.clone()
-        chosen = choose(sparsifier, residual, rnd)
+        sent = upload(sparsifier, residual, rnd)
         del copy
-        return chosen
+        return sent
 
-    monkeypatch.setattr(FabTopK, "choose", wasteful)
+    monkeypatch.setattr(FabTopK, "upload", wasteful)
     engine = after_two_rounds(wide, "fab-top-k", 0.001, clients_per_round=clients_per_round)
     assert peak(engine.begin) > counted_on(asked[0])
 

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 
 import gradsift
 from gradsift import Cosine, FederatedData, GradsiftError, NormalizedTime, Result, RunError, StepDecay
-from gradsift.simulation import checkpoint, memory
-from gradsift.simulation.folder import read_config, read_records
+from gradsift.records import files
+from gradsift.records.folder import read_config, read_records
+from gradsift.simulation import memory
 from tests.simulation import models
 from tests.simulation.problems import blobs, mlp
 
@@ -89,7 +90,8 @@ def test_it_stops_when_the_budget_is_spent() -> None:
 def test_it_stops_when_an_evaluation_reaches_the_target(kind: str) -> None:
     options: dict[str, Any] = {"rounds": 60, "lr": 0.5, "eval_every": 4}
     name = "global_loss" if kind == "loss" else "accuracy"
-    seen = {record["round"]: record[name] for record in run(**options).records if record[name] is not None}
+    rows = [dict(record) for record in run(**options).records]
+    seen: dict[Any, Any] = {row["round"]: row[name] for row in rows if row[name] is not None}
     target = seen[32]
 
     def reached(value: float) -> bool:
@@ -508,18 +510,7 @@ def late_label() -> FederatedData:
     return FederatedData(data.x, y, data.size, data.test_x, data.test_y)
 
 
-def few_samples() -> FederatedData:
-    data = blobs()
-    owner = np.concatenate([data.owner, [6, 6, 6]])
-    x, y = torch.cat([data.x, data.x[:3]]), torch.cat([data.y, data.y[:3]])
-    return FederatedData.from_arrays(x, y, owner, client_names=[*"abcdef", "tiny"])
-
-
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "batch too large": (
-        {"data": few_samples()},
-        r"batch_size 8 is more than the 3 samples of client 6 \(tiny\) \(1 clients have too few",
-    ),
     "labels outside the classes": ({"model": mlp(classes=2)}, "label 2 is outside the model's 2 classes"),
     "a label outside the classes that comes late": (
         {"data": late_label()},
@@ -646,15 +637,14 @@ def test_state_goes_through_a_checkpoint_unchanged(tmp_path: Path) -> None:
     )
     for _ in range(3):
         engine.step()
-    checkpoint.save(tmp_path / "one.npz", engine.state, "me", 123)
-    loaded, size = checkpoint.load(tmp_path / "one.npz", "me", engine.state)
-    assert size == 123
+    files.save(tmp_path / "one.npz", "mine", engine.state.arrays(), engine.state.facts())
+    loaded = engine.state.restored(*files.load(tmp_path / "one.npz", "mine"))
     assert loaded.pending is not None
     assert engine.state.pending is not None
     assert loaded.pending.seen == engine.state.pending.seen
-    for name in ("number", "control", "spent", "offset"):
-        assert getattr(loaded, name) == getattr(engine.state, name)
-    checkpoint.save(tmp_path / "two.npz", loaded, "me", 123)
+    for name in ("number", "steps", "control", "spent", "offset"):
+        assert getattr(loaded.server, name) == getattr(engine.state.server, name)
+    files.save(tmp_path / "two.npz", "mine", loaded.arrays(), loaded.facts())
     assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["one.npz", "two.npz"]
 
@@ -715,7 +705,7 @@ def test_a_model_that_fails_later_names_the_round_and_keeps_the_checkpoint(tmp_p
     [
         ({"device": "abacus"}, "device 'abacus' cannot be used"),
         ({"device": "meta"}, "device must be one of cpu, cuda, got 'meta'"),
-        ({"cost": 10}, "not a cost model: 10"),
+        ({"cost": 10}, "cost must be a CostModel, got 10"),
         ({"lr": lambda _: None}, "lr of round 1 must be a finite number, got None"),
     ],
 )

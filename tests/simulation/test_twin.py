@@ -1,21 +1,22 @@
 """The engine against its slow twin, over whole runs, for every sparsifier and controller that go together."""
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import gradsift
-from gradsift import Controller, Cosine, CostModel, LinkTime, NormalizedTime, Settings, sparse
-from gradsift.simulation import memory, shared
+from gradsift import Controller, Cosine, LinkTime, sparse
+from gradsift.simulation import shared
 from gradsift.simulation.engine import Engine
-from gradsift.simulation.reference import Step, reference_rounds
-from gradsift.simulation.schedule import Constant, Schedule
+from tests.reference.twin import Step
+from tests.simulation.hand import assert_same, with_twin
 from tests.simulation.problems import blobs, mlp
+from tests.simulation.ways import WAYS, going
 
 ROUNDS = 40
 DIM = 57
@@ -37,39 +38,9 @@ PAIRS = [
 ]
 
 
-def both(
-    sparsifier: str,
-    controller: Controller[Any],
-    *,
-    cost: CostModel | None = None,
-    lr: Schedule | None = None,
-    dtype: torch.dtype = torch.float64,
-    **settings: Any,
-) -> tuple[Engine, Any]:
+def both(sparsifier: str, controller: Controller[Any], **options: Any) -> tuple[Engine, Iterator[Step]]:
     """An engine and its twin, on the same problem."""
-    parts = (mlp(), nn.CrossEntropyLoss(), blobs())
-    cost, lr = cost or NormalizedTime(comm_time=10), lr or Constant(0.3)
-    how = Settings(batch_size=8, **settings)
-    cpu = torch.device("cpu")
-    engine = Engine(*parts, gradsift.sparsifier(sparsifier), controller, cost, lr, how, device=cpu, dtype=dtype)
-    return engine, reference_rounds(*parts, sparsifier, controller, cost, lr, how)
-
-
-def assert_same(engine: Engine, record: dict[str, Any], step: Step) -> None:
-    assert record["round"] == step.number
-    assert record["used_k"] == step.used_k
-    assert record["probe_k"] == step.probe_k
-    assert record["k"] == pytest.approx(step.k, rel=1e-9)
-    assert record["round_cost"] == pytest.approx(step.cost, rel=1e-12)
-    assert record["down_elements"] == len(step.merged)
-    assert record["contribution"] == [
-        len(step.uploads.get(client, {}).keys() & step.merged.keys()) for client in range(engine.data.num_clients)
-    ]
-    for name in ("loss_before", "loss_after", "loss_probe"):
-        want = None if step.seen is None else getattr(step.seen, name)
-        assert record[name] == (None if want is None else pytest.approx(want, abs=1e-10))
-    np.testing.assert_allclose(engine.state.weights.numpy(), step.weights, rtol=0, atol=1e-11)
-    np.testing.assert_allclose(engine.state.residual.numpy(), step.residuals, rtol=0, atol=1e-11)
+    return with_twin(mlp(), nn.CrossEntropyLoss(), blobs(), sparsifier, controller, **{"lr": 0.3, **options})
 
 
 @pytest.mark.parametrize(("sparsifier", "control"), PAIRS)
@@ -88,23 +59,16 @@ def test_whole_runs_are_the_same(sparsifier: str, control: str, clients_per_roun
 
 @pytest.mark.parametrize(("sparsifier", "control"), [pair for pair in PAIRS if pair.values[1] in QUICK])
 @pytest.mark.parametrize("clients_per_round", [None, 4], ids=["all", "some"])
-@pytest.mark.parametrize("way", ["queued", "queued, long rows", "streamed", "streamed, merged on the host"])
+@pytest.mark.parametrize("way", WAYS[1:])
 def test_every_way_through_memory_is_the_same(
-    way: str, sparsifier: str, clients_per_round: int | None, control: str, monkeypatch: pytest.MonkeyPatch
+    way: str, sparsifier: str, clients_per_round: int | None, control: str
 ) -> None:
     """What is queued on CUDA, on the CPU; residuals that the device has no room for, a chunk of clients at a time."""
-    if way == "queued, long rows":
-        monkeypatch.setattr(sparse, "_LONG_ROW", 1)
-    if way.startswith("queued"):
-        monkeypatch.setattr(sparse, "queued", lambda _: True)
-    else:
-        monkeypatch.setattr(memory, "must_stream", lambda *_: True)
-    if way == "streamed, merged on the host":
-        monkeypatch.setattr(memory, "free_bytes", lambda _: 0)
     controller = gradsift.controller(control, **CONTROLLERS[control])
-    engine, twin = both(sparsifier, controller, clients_per_round=clients_per_round, clients_per_chunk=2)
-    for _ in range(ROUNDS):
-        assert_same(engine, engine.step(), next(twin))
+    with going(way):
+        engine, twin = both(sparsifier, controller, clients_per_round=clients_per_round, clients_per_chunk=2)
+        for _ in range(ROUNDS):
+            assert_same(engine, engine.step(), next(twin))
 
 
 @pytest.mark.parametrize("way", ["one after another", "queued", "queued, nothing unfolded"])
@@ -134,14 +98,9 @@ def test_convolutions_are_the_same(kind: str, sparsifier: str, way: str, monkeyp
     flat = blobs(features=64)
     data = replace(flat, x=flat.x.view(-1, 1, 8, 8), test_x=flat.test_x.view(-1, 1, 8, 8))
     controller = gradsift.controller("fixed", k=20)
-    parts = (model, nn.CrossEntropyLoss(), data)
-    cost, lr, how = NormalizedTime(comm_time=10), Constant(0.1), Settings(batch_size=8)
-    cpu = torch.device("cpu")
-    made = gradsift.sparsifier(sparsifier)
-    engine = Engine(*parts, made, controller, cost, lr, how, device=cpu, dtype=torch.float64)
+    engine, twin = with_twin(model, nn.CrossEntropyLoss(), data, sparsifier, controller)
     assert engine.flat._shared is not None
     assert engine.flat._shared.own
-    twin = reference_rounds(*parts, sparsifier, controller, cost, lr, how)
     for _ in range(8):
         assert_same(engine, engine.step(), next(twin))
 
@@ -179,10 +138,10 @@ def test_in_float32_one_round_from_equal_residuals_is_the_same(sparsifier: str) 
     controller = gradsift.controller("fixed", k=9) if dense else gradsift.controller("sign")
     engine, twin = both(sparsifier, controller, dtype=torch.float32)
     record, step = engine.step(), next(twin)
-    assert (record["used_k"], record["probe_k"]) == (step.used_k, step.probe_k)
-    assert record["down_elements"] == len(step.merged)
-    np.testing.assert_allclose(engine.state.weights.numpy(), step.weights, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(engine.state.residual.numpy(), step.residuals, rtol=0, atol=1e-6)
+    for name in ("used_k", "probe_k", "down_elements"):
+        assert record[name] == step.record[name]
+    torch.testing.assert_close(engine.state.server.weights.double(), step.weights, rtol=0, atol=1e-6)
+    torch.testing.assert_close(engine.state.residual.double(), torch.stack(step.residuals), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 5])
@@ -191,7 +150,7 @@ def test_chunks_do_not_change_the_run(chunk: int) -> None:
     parts, _ = both("fab-top-k", gradsift.controller("sign"), clients_per_chunk=chunk)
     for _ in range(20):
         assert whole.step()["used_k"] == parts.step()["used_k"]
-        torch.testing.assert_close(whole.state.weights, parts.state.weights, rtol=0, atol=1e-12)
+        torch.testing.assert_close(whole.state.server.weights, parts.state.server.weights, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("control", [name for name in CONTROLLERS if name != "fixed"])

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 import gradsift
-from gradsift.simulation.run import _interruptible
+from gradsift.simulation.interrupt import stop_on_signals
 from tests.simulation.problems import blobs, mlp
 
 ROUNDS, EVERY = 12, 2  # rounds of a run, and from one checkpoint to the next
@@ -173,7 +173,7 @@ def asked_while_asked() -> None:
                 signal.raise_signal(signal.SIGINT)
             return trace
 
-        with contextlib.suppress(KeyboardInterrupt), _interruptible():
+        with contextlib.suppress(KeyboardInterrupt), stop_on_signals():
             sys.settrace(trace)
             signal.raise_signal(signal.SIGINT)
         sys.settrace(None)

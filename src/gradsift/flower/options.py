@@ -8,20 +8,18 @@ from flwr.app import ArrayRecord
 from flwr.supercore import log
 from torch import nn
 
-from gradsift import check, check_tensors
+from gradsift import check, check_tensors, local, sparsify, values
 from gradsift.control import Controller
 from gradsift.control.fixed import Fixed
-from gradsift.describe import text
+from gradsift.describe import plain, text
 from gradsift.errors import GradsiftError
 from gradsift.flower.layout import Layout
-from gradsift.flower.protocol import BUFFERS, FULL, GRADIENT, RECORD
+from gradsift.flower.protocol import BUFFERS, FULL, GRADIENT, RECORD, Order, client_slots
 from gradsift.flower.rounds import Rounds
-from gradsift.local import local_computations
 from gradsift.method import COUNTING, Method
-from gradsift.sparsify import Sparsifier, sparsifier, sparsifiers
-from gradsift.values import value_types
+from gradsift.sparsify import Sparsifier, sparsifier
 
-FOUND_BY_NAME = {"sparsifier": sparsifiers, "local": local_computations, "values": value_types}
+FOUND_BY_NAME = {"sparsifier": sparsify.registered, "local": local.registered, "values": values.registered}
 
 
 @dataclass(frozen=True)
@@ -57,10 +55,7 @@ class Options:
             controller = fixed if dense else "extended-sign"
         method = Method.of(**slots, controller=fixed if controller == "fixed" else controller)
         replace(method, controller=fixed)  # refused if the sparsifier cannot have it
-        for slot, names in FOUND_BY_NAME.items():
-            part = getattr(method, slot)
-            if part.name not in names():
-                raise GradsiftError(f"{part!r} is not registered: the clients find the {slot} by its name")
+        _check_clients_slots(method)
         check.integer("seed", method.seed, 0, 2**63 - 1)
         check.integer("exchanges", exchanges, 1, 2)
         if buffers not in ("refuse", "average"):
@@ -101,6 +96,22 @@ class Options:
             log(INFO, "gradsift: k, of %d, is fixed by %r%s", len(weights), controller, why)
         rest = {name: value.clone() for name, value in self.layout.rest(state).items()}
         return Rounds(replace(self.method, controller=controller), weights, rest)
+
+
+def _check_clients_slots(method: Method) -> None:
+    """Refuse parts that the clients, who are told names and options, could not make, or would make otherwise."""
+    for slot, registered in FOUND_BY_NAME.items():
+        part = getattr(method, slot)
+        if not registered(part):
+            raise GradsiftError(f"{part!r} is not registered: the clients find the {slot} by its name")
+    try:
+        theirs = Order("hello", "", "", 1, slots=client_slots(method)).method()
+    except (TypeError, ValueError) as problem:  # an option that is not JSON, or is not the name of a field
+        raise GradsiftError(f"the clients cannot make the parts of this method: {problem}") from problem
+    for slot in FOUND_BY_NAME:
+        part = getattr(method, slot)
+        if plain(vars(part)) != plain(vars(getattr(theirs, slot))):
+            raise GradsiftError(f"the clients would make {part!r} without its options: make them fields of a dataclass")
 
 
 def check_flowers(fractions: dict[str, float], counts: dict[str, int], keys: dict[str, str], **functions: Any) -> None:

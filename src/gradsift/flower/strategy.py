@@ -63,7 +63,7 @@ class SparseStrategy(Strategy):
         *,
         sparsifier: str | Sparsifier = "fab-top-k",
         controller: str | Controller[Any] | None = None,
-        cost: CostModel | None = None,
+        cost: str | CostModel | None = None,
         local: str | LocalComputation | None = None,
         values: str | ValueType = "exact",
         k: float | None = None,
@@ -207,8 +207,6 @@ class SparseStrategy(Strategy):
             self._plan = None
             return []
         nodes = self._open(arrays, grid)
-        if self.options.exchanges == 2:
-            self._ask_again(nodes, grid)
         self._log.finish_round()
         self._plan = plan = self.rounds.plan()
         count = _count(nodes, self.fraction_train, self.min_train_nodes)
@@ -277,7 +275,8 @@ class SparseStrategy(Strategy):
 
     def _open(self, arrays: ArrayRecord, grid: Grid) -> Mapping[int, int]:
         """Begin, if that has not been done; the connected clients and their nodes."""
-        if self._log.is_there and not self._log.is_open:
+        continued = self._log.is_there and not self._log.is_open
+        if continued:
             self._continue(arrays)
         least = max(self.min_available_nodes, self.min_train_nodes)
         nodes, reports = self._roster.call(grid, least, self._order("hello"), self._timeout)
@@ -288,6 +287,8 @@ class SparseStrategy(Strategy):
         enter(self.rounds.state, reports)
         if self._log.path is not None and not self._log.is_open:
             self._log.create(self._config(len(nodes)), *self._contents())
+        if continued and self.options.exchanges == 2:
+            self._ask_again(nodes, grid)
         return nodes
 
     def _continue(self, arrays: ArrayRecord) -> None:

@@ -10,9 +10,9 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 from uuid import uuid4
 
 from gradsift import check
@@ -27,6 +27,7 @@ CHECKPOINT = re.compile(r"checkpoint-(\d{8,})\.npz")
 OURS = re.compile(r"config\.json|records\.jsonl|\.lock|\.?checkpoint-\d+\.npz(\.\d+\.tmp)?|\..*\.tmp")
 
 Config = dict[str, Any]
+T = TypeVar("T")
 
 
 class RunFolder:
@@ -79,12 +80,19 @@ class RunFolder:
         except OSError as problem:
             raise RunError(f"could not open the run folder {path}: {problem}") from problem
 
-    def restore(self) -> tuple[Arrays, Facts]:
-        """The newest checkpoint; records written after it are removed, to be written again."""
+    def restore(self, read: Callable[[Arrays, Facts], T]) -> T:
+        """What ``read`` makes of the newest checkpoint; records written after it are removed, to be written again.
+
+        Nothing is changed where the checkpoint, or the records, cannot be used.
+        """
         newest = self._newest()
         if newest is None:
             raise GradsiftError(f"{self.path} holds no checkpoint to resume from")
         arrays, facts = read_checkpoint(newest, self.config["run"])
+        try:
+            made = read(arrays, facts)
+        except (GradsiftError, KeyError) as problem:
+            raise GradsiftError(f"checkpoint {newest} cannot be used: {problem}") from problem
         records, size, count = self.path / RECORDS, facts["records_bytes"], facts["records"]
         kept = records.read_bytes() if records.exists() else b""
         if len(kept) < size:
@@ -101,7 +109,7 @@ class RunFolder:
             raise RunError(f"could not open the run folder {self.path}: {problem}") from problem
         self._prune()
         self._count = count
-        return arrays, facts
+        return made
 
     def amend(self, changes: Config) -> None:
         """Change what may change in the configuration: a resumed run may be told to stop elsewhere."""

@@ -92,12 +92,14 @@ class Engine:
         self._everyone = self._clients_of(np.arange(data.num_clients))
         self._streams = memory.must_stream(memory.needs(self.flat, self.data, method, settings, kept), device)
         self.state = self._initial(dtype)
+        round.plan(method, self.state.server).for_clients(self._everyone.present)  # what cannot work fails now
 
     def _try_model(self, settings: Settings) -> int:
-        """One minibatch through the model, so that what cannot work fails now; the bytes it kept for the gradient."""
-        rows = slice(0, settings.batch_size)
+        """Minibatches through the model, so that what cannot work fails now; the bytes one kept for the gradient."""
         classes = self.data.classes if self.data.labelled else None
-        outputs, kept = self.flat.probe_batch(self.data.x[rows], self.data.y[rows], classes)
+        sizes = np.minimum(self.data.size, settings.batch_size)
+        for size in dict.fromkeys((int(sizes.min()), settings.batch_size)):
+            outputs, kept = self.flat.probe_batch(self.data.x[:size], self.data.y[:size], classes)
         is_logits = isinstance(outputs, Tensor) and outputs.dim() == 2 and self.data.labelled
         self._has_accuracy = is_logits and outputs.shape[1] > 1 and len(self.data.test_y) > 0
         if self.flat.moving and settings.buffers == "refuse":

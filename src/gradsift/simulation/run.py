@@ -66,7 +66,7 @@ def simulate(
     *,
     sparsifier: str | Sparsifier = "fab-top-k",
     controller: str | Controller[Any] = "extended-sign",
-    cost: CostModel | None = None,
+    cost: str | CostModel | None = None,
     local: str | LocalComputation | None = None,
     values: str | ValueType = "exact",
     lr: float | Schedule = 0.01,

@@ -58,7 +58,7 @@ class State:
         for name in sorted(wanted.keys() | found.keys()):
             have, want = found.get(name, "missing"), wanted.get(name, "nothing of that name")
             if have != want:
-                raise GradsiftError(f"{name} in the checkpoint is {have}, this run has {want}")
+                raise GradsiftError(f"{name} in it is {have}, this run has {want}")
         device = self.server.weights.device
         tensors = {
             name: torch.from_numpy(value).to(self.residual.device if name == "residual" else device)

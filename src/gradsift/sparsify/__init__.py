@@ -12,11 +12,21 @@ from gradsift.sparsify.periodic_k import PeriodicK
 from gradsift.sparsify.send_all import SendAll
 from gradsift.sparsify.unidirectional_top_k import UnidirectionalTopK
 
-__all__ = ["Round", "Sparsifier", "describe", "register_sparsifier", "sparsifier", "sparsifiers", "unchecked"]
+__all__ = [
+    "Round",
+    "Sparsifier",
+    "describe",
+    "register_sparsifier",
+    "registered",
+    "sparsifier",
+    "sparsifiers",
+    "unchecked",
+]
 
 _REGISTRY: Registry[Sparsifier] = Registry("sparsifier", Sparsifier)  # type: ignore[type-abstract]
 register_sparsifier = _REGISTRY.register
 describe = _REGISTRY.describe
+registered = _REGISTRY.holds
 
 register_sparsifier("fab-top-k")(FabTopK)
 register_sparsifier("fub-top-k")(FubTopK)

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from gradsift import check
+from gradsift.errors import GradsiftError
 from gradsift.local import LocalComputation, OneGradient
-from gradsift.sparse import Ragged, Sparse, Whole, kept, largest, top_k
+from gradsift.sparse import Ragged, Sparse, Whole, kept, largest, members, top_k
 
 
 class Round(NamedTuple):
@@ -31,13 +32,13 @@ class Round(NamedTuple):
 
     def at(self, k: int | Sequence[int]) -> "Round":
         """The same round with another k."""
-        if isinstance(k, int):
-            return self._replace(k=k, client_k=None)
-        return self._replace(k=max(k), client_k=tuple(k))
+        if isinstance(k, Sequence):
+            return self._replace(k=max(k), client_k=tuple(k))
+        return self._replace(k=k, client_k=None)
 
     def rows(self, part: slice) -> "Round":
         """The same round for some of its clients."""
-        return self if self.client_k is None else self._replace(client_k=self.client_k[part])
+        return self if self.client_k is None else self.at(self.client_k[part])
 
     def validate(self, dim: int) -> None:
         """Refuse a round that cannot be for vectors of ``dim`` elements."""
@@ -45,8 +46,12 @@ class Round(NamedTuple):
         check.integer("k", self.k, 1, dim)
         check.integer("seed", self.seed, 0, 2**64 - 1)
         check.integer("offset", self.offset, 0)
-        for client, k in enumerate(self.client_k or ()):
+        if self.client_k is None:
+            return
+        for client, k in enumerate(self.client_k):
             check.integer(f"k of client {client}", k, 1, self.k)
+        if self.k not in self.client_k:
+            raise GradsiftError(f"k must be the largest of {list(self.client_k)}, got {self.k!r}")
 
 
 class Sparsifier(ABC):
@@ -83,7 +88,7 @@ class Sparsifier(ABC):
         ``residual`` itself may be changed: go on with what is returned.
         """
         if isinstance(upload, Whole):
-            return residual.sub_(upload.values.to(residual).where(kept(upload, merged), 0))
+            return residual.sub_(upload.values.to(residual).where(members(merged.indices, upload.dim), 0))
         gone = upload.values.to(residual) * kept(upload, merged)
         indices = upload.indices.clamp(max=upload.dim - 1) if isinstance(upload, Ragged) else upload.indices
         return residual.scatter_add_(-1, indices, -gone)
