@@ -9,9 +9,20 @@ from typing import Any
 
 import pytest
 
-from gradsift import Method, Settings, local_computations, simulate, value_types
-from gradsift.experiments.build import LR, PAPER_LR
+from gradsift import (
+    Energy,
+    LinkTime,
+    Method,
+    Money,
+    NormalizedTime,
+    Settings,
+    cost_models,
+    local_computations,
+    simulate,
+    value_types,
+)
 from gradsift.cli.comparing import COST_BUDGET
+from gradsift.experiments.build import LR, PAPER_LR
 from gradsift.experiments.settings import RUN
 from gradsift.simulation.run import OF_THE_METHOD
 from tests.doc_pages import blocks, read, run_blocks
@@ -70,7 +81,7 @@ def test_the_command_line_has_the_defaults_of_the_page() -> None:
     differs = {name for name, row in table("argument").items() if row[2]}
     assert differs == {"controller", "lr", "rounds", "device", "out", "resume", "extra_config"}
     for name, row in {**table("argument"), **table("setting")}.items():
-        if name in options and name not in differs | {"cost"}:
+        if name in options and name not in differs | {"cost", "values"}:  # None stands for the default of these
             assert str(options[name]) == row[0].strip('"').removeprefix("torch."), name
     assert set(SETTINGS) - set(options) == {"eval_batch", "clients_per_chunk"}
     assert (options["rounds"], options["device"]) == (300, "auto")
@@ -80,14 +91,15 @@ def test_the_command_line_has_the_defaults_of_the_page() -> None:
 
 
 def test_every_cost_is_explained_with_its_options() -> None:
-    costs = table("class")
-    assert set(costs) == {cls.__name__ for cls in COSTS.values()} | {"WeightedSum"}
-    for name, cls in COSTS.items():
+    costs, named = table("class"), (NormalizedTime, LinkTime, Energy, Money)
+    assert {cls.name for cls in named} == set(cost_models())
+    assert set(costs) == {cls.__name__ for cls in named} | {"WeightedSum"}
+    for cls in named:
         flag, options, _ = costs[cls.__name__]
-        assert flag == f"`{name}`"
+        assert flag == f"`{cls.name}`"
         for each in inspect.signature(cls).parameters.values():
             default = "" if each.default is each.empty else f"={each.default:g}"
-            assert f"`{each.name}{default}`" in options, (name, each.name)
+            assert f"`{each.name}{default}`" in options, (cls.name, each.name)
 
 
 def test_every_file_is_explained(ran: tuple[Path, dict[str, Any]]) -> None:
