@@ -88,6 +88,9 @@ def test_a_server_that_ends_between_two_exchanges_asks_again(
     assert seen == expected
     assert strategy.rounds.state.server.control == control
     assert torch.equal(strategy.rounds.state.weights, whole.rounds.state.weights)
+    # What it takes to ask again is counted in the record of the round.
+    assert strategy.records[2]["down_bytes"] == pytest.approx(whole.records[2]["down_bytes"], rel=0.05)
+    assert strategy.records[2]["up_bytes"] == pytest.approx(whole.records[2]["up_bytes"], rel=0.05)
 
 
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {
