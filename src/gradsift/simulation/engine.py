@@ -234,7 +234,8 @@ class Engine:
 
     def _merged_on(self, plan: Plan, clients: Clients) -> torch.device:
         """Where the uploads of a round are merged: on the device if all of them take a small part of it."""
-        uploads = memory.upload_bytes(len(clients.present), plan.rnd.k, self.state.server.weights.dtype)
+        size = self.flat.dim if self.method.sparsifier.dense else plan.rnd.k
+        uploads = memory.upload_bytes(len(clients.present), size, self.state.server.weights.dtype)
         return self.device if uploads <= memory.free_bytes(self.device) // 2 else torch.device("cpu")
 
     def _settle(self, work: Contribution, merged: Sparse, clients: Clients) -> None:
