@@ -110,6 +110,8 @@ def test_what_may_not_change_is_refused_with_both_values(what: str, tmp_path: Pa
     how: dict[str, Any] = {"out": out, "controller": "extended-sign"}
     grid = LocalGrid(lambda: app(probe=False), CLIENTS)
     strategy_of(**how).start(grid, arrays(), num_rounds=1)
+    with open(out / "records.jsonl", "ab") as file:
+        file.write(b'{"round": 2, "cut')  # which whoever continues removes, and nobody else
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     other, said = OTHERS[what]
     with pytest.raises(GradsiftError, match=said):
