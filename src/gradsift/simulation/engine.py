@@ -156,7 +156,9 @@ class Engine:
         answered = self.state.pending if self.settings.delay else now
         owner = None
         if answered is not None:
-            losses, owner = self._losses(answered, buffers, rows(0), clients)
+            # Late losses are taken with the buffers that the clients have before this round's exchange.
+            held = self.state.buffers if self.settings.delay else buffers
+            losses, owner = self._losses(answered, held, rows(0), clients)
             readings |= losses
         seen = None if answered is None else answered.seen
         self._begun = Begun(outcome.record, clients, Readings(readings), seen, owner)
