@@ -1,5 +1,6 @@
 """Costs: every formula by hand, then what holds for all of them."""
 
+import dataclasses
 import math
 import re
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gradsift
 from gradsift import CostModel, Energy, GradsiftError, LinkTime, Money, NormalizedTime, Traffic, WeightedSum
 
 D, K, N = 1000, 50, 4
@@ -320,3 +322,56 @@ def test_rates_for_other_clients_are_refused(model: CostModel) -> None:
 def test_bad_terms_are_refused_by_value(terms: tuple[Any, ...], message: str) -> None:
     with pytest.raises(GradsiftError, match=re.escape(message)):
         WeightedSum(*terms)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7])
+def test_every_gradient_of_a_round_is_paid_for(steps: int) -> None:
+    """Local steps cost computation; the messages are the same."""
+    models: list[tuple[CostModel, float]] = [
+        (NormalizedTime(comm_time=10, comp_time=1.5), 1.5),
+        (LinkTime(up_bandwidth=10.0, down_bandwidth=20.0, latency=0.1, compute=0.25), 0.25),
+        (Energy(up=1.0, down=2.0, compute=3.0), 2 * 3.0),  # two of the three clients took part
+        (Money(up=1.0, down=2.0, compute=0.5), 2 * 0.5),
+        (
+            WeightedSum(
+                (2.0, Money(up=1.0, down=2.0, compute=0.5)),
+            ),
+            2 * 2 * 0.5,
+        ),
+    ]
+    once, often = (Traffic.of(100, up=5, down=6, took_part=[True, False, True], steps=number) for number in (1, steps))
+    assert repr(often._replace(steps=1)) == repr(once)
+    for model, gradient in models:
+        assert model.round_cost(often) == pytest.approx(model.round_cost(once) + (steps - 1) * gradient)
+
+
+def test_the_slowest_client_is_the_slowest_with_all_its_gradients() -> None:
+    model = LinkTime(up_bandwidth=[1.0, 1e9], down_bandwidth=1e9, compute=[0.0, 1.0])
+    assert model.round_cost(Traffic.of(100, up=1, down=0, clients=2)) == pytest.approx(8.0)
+    assert model.round_cost(Traffic.of(100, up=1, down=0, clients=2, steps=20)) == pytest.approx(20.0)
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1.5, math.nan, True, None, "2"])
+def test_a_round_of_no_gradients_is_refused(steps: Any) -> None:
+    with pytest.raises(GradsiftError, match=f"steps must be .*, got {steps!r}"):
+        Traffic.of(100, up=1, down=1, clients=2, steps=steps)
+
+
+def test_costs_have_names() -> None:
+    models: dict[str, CostModel] = {
+        "normalized-time": NormalizedTime(comm_time=3),
+        "link-time": LinkTime(up_bandwidth=10.0, down_bandwidth=[1.0, 2.0], latency=0.5),
+        "energy": Energy(up=1, down=2),
+        "money": Money(up=1, down=2, compute=3),
+    }
+    assert set(models) <= set(gradsift.cost_models())
+    for name, model in models.items():
+        assert model.name == name
+        options = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}  # type: ignore[arg-type]
+        assert gradsift.cost_model(name, **options) == model
+    with pytest.raises(GradsiftError, match="unknown cost 'enrgy'; did you mean 'energy'"):
+        gradsift.cost_model("enrgy")
+    with pytest.raises(GradsiftError, match="cost 'money' needs the option up"):
+        gradsift.cost_model("money")
+    with pytest.raises(GradsiftError, match="must be a subclass of CostModel"):
+        gradsift.register_cost_model("no cost")(dict)

@@ -113,7 +113,7 @@ def test_the_commands_of_a_page_run_in_their_order(page: str, tmp_path: Path) ->
 
 
 def _what_the_pages_speak_of(folder: Path) -> None:
-    """A reader's own data (mine.npz, a LEAF folder) and model (mymodel.py)."""
+    """A reader's own data (mine.npz, a LEAF folder), model (mymodel.py) and parts of a method (mymodule.py)."""
     source = np.random.default_rng(0)
     np.savez(
         folder / "mine.npz",
@@ -131,3 +131,5 @@ def _what_the_pages_speak_of(folder: Path) -> None:
     (folder / "mymodel.py").write_text(
         "from torch import nn\n\n\ndef net(data):\n    return nn.Linear(data.x.shape[1], data.classes)\n"
     )
+    parts = [block.text for block in blocks(read("docs/extending.md")) if "@gradsift.register" in block.text]
+    (folder / "mymodule.py").write_text("\n\n".join(parts))

@@ -1,10 +1,8 @@
 """The README and two pages of docs/ do what they say: their examples run, their lists are complete, links lead."""
 
-import contextlib
 import functools
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,22 +12,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gradsift
-from gradsift import control, sparsify
+from gradsift.local import AddGradients
 from gradsift.sparsify.base import Sparsifier
+from gradsift.sparsify.checked import CheckedSparsifier
+from gradsift.wire import Limits, decode
 from tests.doc_pages import ROOT, blocks, local_links, problem, read, references, run_blocks
+from tests.method.drivers import CLIENTS, DRIVERS, ROUNDS
+from tests.registered import REGISTRIES, own_names
 
 RUN = ["README.md", "docs/extending.md", "docs/wire.md"]
 PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
-BUILT_IN = {"sparsifiers": gradsift.sparsifiers(), "controllers": gradsift.controllers()}
-
-
-@contextlib.contextmanager
-def own_names() -> Iterator[None]:
-    """What is registered inside is forgotten outside: other tests look at every registered name."""
-    with pytest.MonkeyPatch.context() as patch:
-        for registry in (sparsify._REGISTRY, control._REGISTRY):
-            patch.setattr(registry, "_classes", dict(registry._classes))
-        yield
+BUILT_IN = {slot: registry.names() for slot, registry in REGISTRIES.items()}
+EXAMPLES = {  # of docs/extending.md: name and class
+    "sparsifier": ("random-k", "RandomK"),
+    "controller": ("decay", "Decay"),
+    "cost": ("metered-link", "MeteredLink"),
+    "local": ("fedprox", "FedProx"),
+    "values": ("powers-of-two", "PowersOfTwo"),
+}
 
 
 def run(page: str) -> dict[str, Any]:
@@ -49,20 +49,40 @@ def test_every_example_runs_and_prints_what_is_shown(page: str) -> None:
     assert any(block.language == "python" for block in blocks(read(page)))
     with own_names():
         run(page)
-    assert gradsift.sparsifiers() == BUILT_IN["sparsifiers"]
-    assert gradsift.controllers() == BUILT_IN["controllers"]
+    assert {slot: registry.names() for slot, registry in REGISTRIES.items()} == BUILT_IN
 
 
 def test_names_in_extending_are_new_and_reachable() -> None:
-    assert "random-k" not in BUILT_IN["sparsifiers"]
-    assert "decay" not in BUILT_IN["controllers"]
     with own_names():
-        run("docs/extending.md")
-        assert sorted([*BUILT_IN["sparsifiers"], "random-k"]) == gradsift.sparsifiers()
-        assert sorted([*BUILT_IN["controllers"], "decay"]) == gradsift.controllers()
-        assert gradsift.sparsifier("random-k").name == "random-k"
+        page = run("docs/extending.md")
+        assert EXAMPLES.keys() == REGISTRIES.keys()
+        for slot, (name, cls) in EXAMPLES.items():
+            assert name not in BUILT_IN[slot]
+            assert sorted([*BUILT_IN[slot], name]) == REGISTRIES[slot].names()
+            assert type(REGISTRIES[slot].make(name)) is page[cls]
+            assert page[cls]().name == name
         with pytest.raises(gradsift.GradsiftError, match="'decay' has no option 'ration'; did you mean 'ratio'"):
             gradsift.controller("decay", ration=0.5)
+
+
+def test_a_class_of_extending_is_about_thirty_lines() -> None:
+    defining = [block.text for block in blocks(read("docs/extending.md")) if "@gradsift.register" in block.text]
+    assert len(defining) == len(EXAMPLES)
+    assert all(len(text.splitlines()) <= 36 for text in defining)
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_the_five_of_extending_run_together_by_name(driver: str) -> None:
+    with own_names():
+        run("docs/extending.md")
+        slots: dict[str, Any] = {slot: name for slot, (name, _) in EXAMPLES.items()}
+        done = DRIVERS[driver](**slots, lr=0.1)
+        assert [record["steps"] for record in done.records] == [5] * ROUNDS
+        assert done.records[0]["used_k"] > done.records[-1]["used_k"]
+        assert done.records[-1]["clients"] == CLIENTS
+        # Without another process, both drivers take the same steps.
+        other = DRIVERS["simulator" if driver == "flower" else "flower"](**slots, lr=0.1)
+        torch.testing.assert_close(done.weights, other.weights, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -74,9 +94,9 @@ def test_every_link_and_reference_leads_somewhere(page: str) -> None:
         assert [why for reference in references(text) if (why := problem(reference))] == []
 
 
-@pytest.mark.parametrize("kind", ["sparsifiers", "controllers"])
+@pytest.mark.parametrize("kind", ["sparsifier", "controller"])
 def test_the_readme_lists_every_method(kind: str) -> None:
-    row = re.search(rf"^\| {kind} \|(.+)\|$", read("README.md"), re.MULTILINE)
+    row = re.search(rf"^\| {kind}s \|(.+)\|$", read("README.md"), re.MULTILINE)
     assert row
     assert sorted(re.findall(r"`([^`]+)`", row[1])) == BUILT_IN[kind]
 
@@ -129,7 +149,7 @@ def rounds(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor, gradsift.Round]
 def example_sparsifier() -> Sparsifier:
     made = examples()["RandomK"]()
     assert isinstance(made, Sparsifier)
-    return made
+    return CheckedSparsifier(made)
 
 
 def probe_is_fresh_merge(method: Sparsifier, residual: torch.Tensor, share: torch.Tensor, rnd: gradsift.Round) -> bool:
@@ -151,8 +171,8 @@ def test_the_sparsifier_probes_as_it_would_merge(case: tuple[torch.Tensor, torch
     assert probe_is_fresh_merge(example_sparsifier(), *case)
 
 
-def test_without_its_prefix_it_would_not() -> None:
-    careless = type("Careless", (examples()["RandomK"],), {"prefix": Sparsifier.prefix})
+def test_without_its_truncate_it_would_not() -> None:
+    careless = type("Careless", (examples()["RandomK"],), {"truncate": Sparsifier.truncate})
     residual = torch.arange(1.0, 9.0).repeat(2, 1)
     assert not probe_is_fresh_merge(careless(), residual, torch.tensor([0.5, 0.5]), gradsift.Round(1, k=5))
 
@@ -265,3 +285,77 @@ def test_the_cost_refuses_bad_options() -> None:
     for options in ({"free": -1.0, "price": 1.0}, {"free": 0.0, "price": float("nan")}):
         with pytest.raises(gradsift.GradsiftError, match="must be finite and not negative"):
             examples()["MeteredLink"](**options)
+
+
+def gradients_of(target: torch.Tensor, steps: list[int]) -> AddGradients:
+    """A driver's part: those of |w - target|^2 / 2, and which steps were asked for."""
+
+    def add_gradients(total: torch.Tensor, point: torch.Tensor, step: int) -> None:
+        assert total.untyped_storage().data_ptr() != point.untyped_storage().data_ptr()
+        steps.append(step)
+        total += point - target
+
+    return add_gradients
+
+
+@given(case=rounds(), steps=st.integers(1, 4), mu=st.sampled_from([0.0, 0.25, 1.0]), lr=st.sampled_from([0.25, 0.5]))
+@settings(max_examples=60)
+def test_the_local_computation_is_what_it_says(
+    case: tuple[torch.Tensor, torch.Tensor, gradsift.Round], steps: int, mu: float, lr: float
+) -> None:
+    before, weights, target = case[0], case[0].sum(0), case[0].flip(1)
+    local = examples()["FedProx"](steps=steps, mu=mu)
+    residual, asked = before.clone(), list[int]()
+    local.accumulate(residual, weights, lr, gradients_of(target, asked))
+    assert asked == list(range(steps)) == list(range(local.computations))
+
+    own = weights.expand_as(target)  # the proximal steps as Li et al. write them
+    for _ in range(steps):
+        own = own - lr * (own - target + mu * (own - weights))
+    torch.testing.assert_close(residual, before + (weights - own) / lr, rtol=1e-12, atol=1e-12)
+    if mu == 0:
+        plain = before.clone()
+        gradsift.LocalSteps(steps).accumulate(plain, weights, lr, gradients_of(target, []))
+        assert torch.equal(residual, plain)
+    for row in range(len(before)):
+        alone = before[row].clone()
+        local.accumulate(alone, weights, lr, gradients_of(target[row], []))
+        assert torch.equal(alone, residual[row])
+
+
+def test_the_local_computation_refuses_bad_options() -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"steps": 0}, "steps.*got 0"),
+        ({"steps": 1.5}, "got 1.5"),
+        ({"mu": -1.0}, "mu.*got -1.0"),
+    ]
+    for options, named in wrong:
+        with pytest.raises(gradsift.GradsiftError, match=named):
+            examples()["FedProx"](**options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@given(data=st.data())
+@settings(max_examples=60)
+def test_the_value_type_is_what_it_says(dtype: torch.dtype, data: st.DataObject) -> None:
+    clients, dim = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 30))
+    source = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    dense = torch.from_numpy(source.standard_normal((clients, dim)) * 10.0 ** source.integers(-20, 20, (clients, dim)))
+    dense[torch.from_numpy(source.random((clients, dim)) < 0.1)] = 0.0
+    uploads = gradsift.top_k(dense.to(dtype), tuple(source.integers(1, dim + 1, clients).tolist()))
+    values = examples()["PowersOfTwo"]()
+    rounded = values.rounded(uploads)
+    assert torch.equal(rounded.indices, uploads.indices)
+    assert rounded.lengths == uploads.lengths
+    mantissa, _ = torch.frexp(rounded.values)
+    assert set(mantissa.abs().reshape(-1).tolist()) <= {0.0, 0.5}
+    ratio = (rounded.values.double() / uploads.values.double()).nan_to_num(1.0)
+    assert bool(((ratio >= 0.7071) & (ratio <= 1.4143)).all())
+    for row, length in enumerate(uploads.lengths):
+        used = uploads.indices[row] < dim
+        one = gradsift.Sparse(uploads.indices[row][used], uploads.values[row][used], dim)
+        arrived = decode(values.encode(one), Limits.of(dim))
+        order = one.indices.argsort()
+        assert torch.equal(arrived.indices, one.indices[order])
+        assert torch.equal(arrived.values, rounded.values[row][used][order])
+        assert len(values.encode(one)) == values.encoded_size(rounded)[row] > length // 8

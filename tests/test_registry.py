@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gradsift
-from gradsift import GradsiftError
+from gradsift import GradsiftError, local, sparsify, values
 from gradsift.registry import Registry, nearest
 
 
@@ -156,3 +156,26 @@ def test_sparsifiers_take_no_option_that_they_do_not_know(name: str) -> None:
 def test_the_nearest_of_a_valid_name_is_itself(valid: list[str], data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(valid))
     assert nearest(name, valid) == f"; did you mean {name!r}? valid: {', '.join(valid)}"
+
+
+def test_it_holds_what_its_name_makes_and_nothing_that_inherited_the_name() -> None:
+    registry = fresh()
+
+    class Chai(Tea):
+        """Called "tea", as its base is."""
+
+    assert registry.holds(Tea("black"))
+    assert registry.holds(Water())
+    assert Chai.name == "tea"
+    assert not registry.holds(Chai("black"))
+    assert not registry.holds(object())
+    registry.register("chai")(Chai)
+    assert registry.holds(Chai("black"))
+    assert registry.holds(Tea("black"))
+
+
+def test_every_built_in_part_is_what_its_name_makes() -> None:
+    assert all(sparsify.registered(sparsify.unchecked(gradsift.sparsifier(name))) for name in gradsift.sparsifiers())
+    assert all(values.registered(gradsift.value_type(name)) for name in gradsift.value_types())
+    assert local.registered(gradsift.LocalSteps(3))
+    assert not sparsify.registered(gradsift.sparsifier("fab-top-k"))  # which is one behind checks

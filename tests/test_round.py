@@ -94,3 +94,19 @@ def test_a_round_is_valid_for_vectors_that_have_k_elements(dim: int, k: int, num
 
 def test_a_round_starts_at_the_beginning_unless_told() -> None:
     assert gradsift.Round(number=1, k=7, seed=0) == (1, 7, 0, 0, None)
+
+
+@given(number=st.integers(1, 9), ks=st.lists(st.integers(1, 12), min_size=1, max_size=5), one=st.integers(1, 12))
+def test_a_round_has_one_k_or_one_for_each_client(number: int, ks: list[int], one: int) -> None:
+    rnd = Round(number=number, k=one, seed=7, offset=5)
+    assert rnd.sizes == one
+    each = rnd.at(ks)
+    assert (each.k, each.client_k, each.sizes) == (max(ks), tuple(ks), tuple(ks))
+    assert each == rnd.at(tuple(ks))
+    assert each.at(one) == rnd
+    assert each[2:4] == rnd[2:4] == (7, 5)
+    each.validate(12)
+    for start in range(len(ks)):
+        part = slice(start, start + 2)
+        assert each.rows(part) == rnd.at(ks[part])
+        assert rnd.rows(part) is rnd

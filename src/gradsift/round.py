@@ -162,7 +162,13 @@ def _upload(method: Method, plan: Plan, residual: Tensor) -> Sparse:
     if not plan.exchange:
         return nothing(residual)
     rnd = plan.rnd.at(plan.rnd.k) if residual.dim() == 1 else plan.rnd  # one client has one k
-    return method.sparsifier.upload(residual, rnd)
+    sent = method.sparsifier.upload(residual, rnd)
+    if len(set(rnd.client_k or ())) > 1 and not (method.sparsifier.dense or isinstance(sent, Ragged)):
+        raise GradsiftError(
+            f"sparsifier {method.sparsifier.name!r} makes all uploads equally long,"
+            f" but each client has a k of its own: {list(rnd.client_k or ())}"
+        )
+    return sent
 
 
 def merge(

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import gradsift
 from gradsift import Controller, GradsiftError, Observation, Proposal
@@ -208,3 +210,25 @@ def test_numpy_numbers_leave_a_state_that_json_takes(name: str) -> None:
 
     _, state = drive(controller, state, observe, 20)
     assert json.loads(json.dumps(state)) == state
+
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+KS = st.one_of(st.floats(1, 1e9), st.lists(st.floats(1, 1e9), min_size=1, max_size=4).map(tuple))
+
+
+@given(
+    proposal=st.builds(
+        Proposal, st.integers(1, 10**6), KS, st.none() | KS, st.dictionaries(st.sampled_from("abc"), NUMBERS)
+    ),
+    losses=st.none() | st.tuples(NUMBERS, NUMBERS, st.none() | NUMBERS),
+    used=st.none() | st.tuples(st.integers(2, 10**6), st.integers(1, 10**6)),
+)
+def test_an_observation_survives_json(
+    proposal: Proposal, losses: tuple[float, float, float | None] | None, used: tuple[int, int] | None
+) -> None:
+    """Also of clients that have k of their own: a checkpoint keeps what is still to be answered."""
+    seen = Observation(proposal, 1.5, 0.5, *(losses or (None, None, None)), *(used or (None, None)))
+    back = Observation.from_json(json.loads(json.dumps(seen.as_json(), allow_nan=False)))
+    assert back == seen
+    assert type(back.proposal) is Proposal
+    assert type(back.proposal.k) is type(proposal.k)

@@ -88,6 +88,9 @@ def test_a_server_that_ends_between_two_exchanges_asks_again(
     assert seen == expected
     assert strategy.rounds.state.server.control == control
     assert torch.equal(strategy.rounds.state.weights, whole.rounds.state.weights)
+    # What it takes to ask again is counted in the record of the round.
+    assert strategy.records[2]["down_bytes"] == pytest.approx(whole.records[2]["down_bytes"], rel=0.05)
+    assert strategy.records[2]["up_bytes"] == pytest.approx(whole.records[2]["up_bytes"], rel=0.05)
 
 
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {
@@ -107,6 +110,8 @@ def test_what_may_not_change_is_refused_with_both_values(what: str, tmp_path: Pa
     how: dict[str, Any] = {"out": out, "controller": "extended-sign"}
     grid = LocalGrid(lambda: app(probe=False), CLIENTS)
     strategy_of(**how).start(grid, arrays(), num_rounds=1)
+    with open(out / "records.jsonl", "ab") as file:
+        file.write(b'{"round": 2, "cut')  # which whoever continues removes, and nobody else
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     other, said = OTHERS[what]
     with pytest.raises(GradsiftError, match=said):

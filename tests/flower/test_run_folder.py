@@ -17,6 +17,7 @@ import gradsift
 from gradsift import GradsiftError
 from gradsift.errors import TakenError
 from gradsift.flower import GradientTask, SparseStrategy, gradient_app
+from gradsift.flower.protocol import RECORD
 from gradsift.records import files
 from gradsift.records.folder import RunFolder, checkpoints, read_config, read_records
 from gradsift.records.record import COLUMNS, Record
@@ -356,6 +357,29 @@ def test_a_strategy_may_be_started_again(tmp_path: Path) -> None:
         assert read_config(tmp_path / "run")["stop"]["rounds"] == rounds
     assert without_bytes(strategy.records) == without_bytes(whole.records)
     assert torch.equal(strategy.rounds.state.weights, whole.rounds.state.weights)
+    assert strategy.refused == []
+    assert len({message.content.config_records[RECORD]["session"] for message in grid.sent}) == 4
+
+
+def test_a_client_that_came_in_a_round_that_was_lost_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The strategy goes back to a checkpoint that does not know of it."""
+    grid, strategy = LocalGrid(app, CLIENTS + 1), learning(tmp_path / "run", fraction_evaluate=0)
+    late = grid.contexts.pop(node_of(CLIENTS))
+
+    def come(reply: Message) -> list[Message]:
+        grid.contexts[node_of(CLIENTS)] = late
+        return [reply]
+
+    with monkeypatch.context() as patch:
+        kill_at(patch, "aggregate_train", 2, before=True)
+        grid.tamper = come
+        with pytest.raises(Killed):
+            go(strategy, grid)
+    assert CLIENTS in strategy.rounds.state.clients
+    go(strategy, grid)
+    assert [record["clients"] for record in strategy.records] == [3, 4, 4, 4]
     assert strategy.refused == []
 
 

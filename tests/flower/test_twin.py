@@ -3,6 +3,7 @@
 import copy
 import itertools
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from gradsift.sparse import Sparse
 from gradsift.values import ValueType, register_value_type, value_types
 from tests.flower.each_its_own import EachItsOwn
 from tests.flower.grid import LocalGrid
+from tests.flower.ledger import end
 from tests.simulation.problems import blobs, mlp
 
 ROUNDS = 20
@@ -80,6 +82,7 @@ class Twins:
         *,
         model: nn.Module | None = None,
         data: FederatedData | None = None,
+        out: Path | None = None,
         **settings: Any,
     ) -> None:
         model, data = (model or mlp()).double(), data or blobs(CLIENTS)
@@ -92,14 +95,18 @@ class Twins:
             rows = data.rows(int(context.node_config["partition-id"]))
             return GradientTask(local, loss, double.x[rows], double.y[rows], 8, how.probe_samples, method.seed)
 
-        self.strategy = SparseStrategy(
-            model,
-            **{name: getattr(method, name) for name in Method.__dataclass_fields__},
-            exchanges=exchanges,
-            buffers=how.buffers,
-            fraction_train=(how.clients_per_round or CLIENTS) / CLIENTS,
-            fraction_evaluate=0,
-        )
+        def make() -> SparseStrategy:
+            return SparseStrategy(
+                model,
+                **{name: getattr(method, name) for name in Method.__dataclass_fields__},
+                exchanges=exchanges,
+                buffers=how.buffers,
+                out=out,
+                fraction_train=(how.clients_per_round or CLIENTS) / CLIENTS,
+                fraction_evaluate=0,
+            )
+
+        self.make, self.strategy = make, make()
         self.grid = LocalGrid(lambda: gradient_app(task), CLIENTS)
         self.arrays = ArrayRecord(model.state_dict())
 
@@ -125,6 +132,8 @@ class Twins:
         changed = (state.changed == record["round"]).nonzero().squeeze(-1)
         assert set(stepped.tolist()) <= set(changed.tolist())
         torch.testing.assert_close(state.weights, weights, rtol=0, atol=1e-9)
+        for name, value in self.engine.state.buffers.items():
+            torch.testing.assert_close(state.rest[name], value, rtol=0, atol=1e-9)
 
     def run(self, rounds: int = ROUNDS) -> set[int]:
         """All rounds, each compared; the k that were used."""
@@ -133,6 +142,11 @@ class Twins:
             self.assert_same_round()
         assert self.strategy.refused == []
         return {record["used_k"] for record in self.strategy.records}
+
+    def restart(self) -> None:
+        """Another process goes on from the run folder."""
+        end(self.strategy)
+        self.strategy = self.make()
 
 
 def method_of(sparsifier: str, controller: Controller[Any] | None = None, **others: Any) -> Method:
@@ -244,16 +258,38 @@ class Normed(nn.Module):
 
 @pytest.mark.parametrize("encoded_bytes", [False, True])
 @pytest.mark.parametrize("local", [None, LocalSteps(2)])
-def test_averaged_buffers(encoded_bytes: bool, local: LocalSteps | None) -> None:
+def test_averaged_buffers(encoded_bytes: bool, local: LocalSteps | None, exchanges: int) -> None:
     """They are the same, and counted from the first round on."""
     cost = LinkTime(up_bandwidth=BANDWIDTHS, down_bandwidth=400.0)
     method = method_of("fab-top-k", cost=cost, local=local, **(BYTES if encoded_bytes else {}))
-    twins = Twins(method, 2, model=Normed(), buffers="average")
+    twins = Twins(method, exchanges, model=Normed(), buffers="average")
     twins.run(12)
-    ours, theirs = twins.strategy.rounds.state.rest, twins.engine.state.buffers
-    assert theirs.keys() <= ours.keys()
-    for name, value in theirs.items():
-        torch.testing.assert_close(ours[name], value, rtol=0, atol=1e-9)
+    assert twins.engine.state.buffers.keys() == twins.strategy.rounds.state.rest.keys()
+
+
+CONTINUED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "the offset of the permutation": ({"sparsifier": "periodic-k"}, {}),
+    "local steps": ({"sparsifier": "fab-top-k", "local": LocalSteps(3)}, {"clients_per_round": 3}),
+    "a period": ({"sparsifier": "fedavg"}, {"clients_per_round": 3}),
+    "rounded values": ({"sparsifier": "fab-top-k", "values": "int8"}, {}),
+    "a k for each client": ({"sparsifier": "fab-top-k", "controller": EachItsOwn(CLIENTS)}, {}),
+    "buffers": ({"sparsifier": "fab-top-k", "cost": COSTS[1]}, {"model": Normed(), "buffers": "average"}),
+}
+
+
+@pytest.mark.parametrize("what", CONTINUED)
+def test_a_server_that_is_started_again_and_again(what: str, exchanges: int, tmp_path: Path) -> None:
+    """After every third round: everything that a round needs is in the folder."""
+    slots, settings = CONTINUED[what]
+    twins = Twins(method_of(**slots), exchanges, out=tmp_path / "run", **settings)
+    for number in range(1, 14):
+        if number % 3 == 0:
+            twins.restart()
+        twins.play(number)
+        twins.assert_same_round()
+    end(twins.strategy)
+    assert twins.strategy.refused == []
+    assert [record["round"] for record in twins.strategy.records] == list(range(1, 14))
 
 
 def test_the_order_in_which_clients_answer_changes_nothing() -> None:

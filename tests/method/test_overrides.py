@@ -4,16 +4,14 @@ Every class here is registered for one test only. Flower is the in-process grid,
 as those of another machine do.
 """
 
-import copy
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context
-from torch import Tensor, nn
+from torch import Tensor
 
 import gradsift
 from gradsift import (
@@ -31,72 +29,26 @@ from gradsift import (
 from gradsift.control.extended_sign import ExtendedSign
 from gradsift.control.fixed import Fixed
 from gradsift.cost import CostModel
-from gradsift.flower import GradientTask, SparseStrategy, gradient_app
+from gradsift.flower import SparseStrategy
 from gradsift.local import AddGradients, LocalComputation, LocalSteps, OneGradient, PeriodicAveraging
-from gradsift.records.record import Record
 from gradsift.sparse import nothing
 from gradsift.sparsify.base import TopKUpload
 from gradsift.sparsify.fab_top_k import FabTopK
 from gradsift.sparsify.periodic_k import PeriodicK
 from gradsift.sparsify.send_all import SendAll
 from gradsift.values import Exact, Int8, ValueType
-from tests.flower.grid import LocalGrid
+from tests.method.drivers import CLIENTS, DRIVERS, ROUNDS, Run, assert_same_run, on_simulator
 from tests.registered import REGISTRIES, own_names
 from tests.simulation.problems import blobs, mlp
 
-ROUNDS, CLIENTS, DIM = 5, 4, 57
+DIM = 57
+drivers = pytest.mark.parametrize("driver", DRIVERS)
 
 
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
     with own_names():
         yield
-
-
-class Run(NamedTuple):
-    records: list[Record]
-    weights: Tensor
-
-
-def on_simulator(**slots: Any) -> Run:
-    others = {"encoded_bytes": True, "lr": 0.3, "rounds": ROUNDS, "batch_size": 8, "dtype": torch.float64}
-    result = gradsift.simulate(mlp(), nn.CrossEntropyLoss(), blobs(CLIENTS), **{**others, **slots})
-    return Run(result.records, result.weights)
-
-
-def on_flower(**slots: Any) -> Run:
-    module = copy.deepcopy(mlp()).double()
-    data, local = blobs(CLIENTS).to("cpu", torch.float64), copy.deepcopy(module)
-
-    def task(context: Context) -> GradientTask:
-        rows = data.rows(int(context.node_config["partition-id"]))
-        return GradientTask(local, nn.CrossEntropyLoss(), data.x[rows], data.y[rows], 8)
-
-    options = {"exchanges": 2, "lr": 0.3, "fraction_evaluate": 0, **slots}
-    strategy = SparseStrategy(module, **options)
-    grid = LocalGrid(lambda: gradient_app(task), CLIENTS)
-    arrays, config = ArrayRecord(module.state_dict()), ConfigRecord()
-    for number in range(1, ROUNDS + 1):
-        asked = strategy.configure_train(number, arrays, config, grid)
-        strategy.aggregate_train(number, grid.send_and_receive(asked))
-        asked = strategy.configure_evaluate(number, arrays, config, grid)
-        strategy.aggregate_evaluate(number, grid.send_and_receive(asked))
-    assert strategy.refused == []
-    return Run(without_bytes(strategy.records), strategy.rounds.state.server.weights)
-
-
-DRIVERS: dict[str, Callable[..., Run]] = {"simulator": on_simulator, "flower": on_flower}
-drivers = pytest.mark.parametrize("driver", DRIVERS)
-
-
-def assert_same_run(left: Run, right: Run) -> None:
-    assert torch.equal(left.weights, right.weights)
-    assert left.records == right.records
-
-
-def without_bytes(records: Sequence[Record]) -> list[Record]:
-    """Flower's messages hold the names of the parts, which are not equally long."""
-    return [{**record, "up_bytes": 0.0, "down_bytes": 0.0} for record in records]
 
 
 # 1. Every method that a class may override is called, and calling the one above it gives the same run to the bit.
@@ -450,6 +402,35 @@ def test_all_five_at_once(driver: str) -> None:
 
     run = DRIVERS[driver](**dict.fromkeys(("sparsifier", "local", "values", "controller", "cost"), "own"))
     assert_same_run(run, DRIVERS[driver](values="int8", cost=Money(up=1.0, down=2.0)))
+
+
+@drivers
+def test_a_sparsifier_that_takes_no_notice_of_each_clients_k_is_refused(driver: str) -> None:
+    """Not on Flower, where a client is told no other k than its own."""
+
+    @gradsift.register_sparsifier("own")
+    class Alike(FabTopK):
+        """Every client sends as many as the one that sends most."""
+
+        def upload(self, residual: Tensor, rnd: Round) -> Sparse:
+            return super().upload(residual, rnd.at(rnd.k))
+
+    @gradsift.register_controller("own")
+    class Different(Halving):
+        """Client i sends i + 1 elements."""
+
+        def propose(self, state: dict[str, float], number: int) -> Proposal:
+            del state
+            return Proposal(number, tuple(float(client + 1) for client in range(CLIENTS)))
+
+    if driver == "flower":
+        run = DRIVERS[driver](sparsifier="own", controller="own")
+        assert all(record["client_k"] == [1, 2, 3, 4] for record in run.records)
+        assert all(sum(record["contribution"]) <= 10 for record in run.records)
+    else:
+        message = r"'own' makes all uploads equally long, but each client has a k of its own: \[1, 2, 3, 4\]"
+        with pytest.raises(GradsiftError, match=message):
+            DRIVERS[driver](sparsifier="own", controller="own")
 
 
 # 3. On Flower a client makes its parts from names and options: what it could not make, or not so, is refused.

@@ -66,9 +66,10 @@ def cases(draw: st.DrawFn, /, *, sparsifier: str | None = None, each: bool | Non
     probe_k: K | None = None
     if not TABLE[name].dense:
         each = draw(st.booleans()) if each is None else each
-        k = tuple(draw(real) for _ in range(clients)) if each else max(2.0, draw(real))
+        ks, probe_ks = (tuple(source.uniform(1, dim, clients).tolist()) for _ in range(2))
+        k = ks if each else max(2.0, draw(real))
         if draw(st.booleans()):
-            probe_k = tuple(draw(real) for _ in range(clients)) if isinstance(k, tuple) else draw(real)
+            probe_k = probe_ks if each else draw(real)
     says = Says(k, probe_k)
     object.__setattr__(says, "varies", not TABLE[name].dense)
     method = Method.of(sparsifier=name, controller=says, lr=0.5, seed=draw(st.integers(0, 9)), **options)
@@ -144,7 +145,7 @@ def test_one_k_for_all_is_rounded_by_the_rounds_own_draw(case: Case) -> None:
 
 
 @given(case=cases(sparsifier="fab-top-k", each=True))
-@settings(max_examples=100)
+@settings(max_examples=200)
 def test_a_k_for_each_client_is_rounded_by_a_draw_of_its_own(case: Case) -> None:
     plan, number, seed = round.plan(case.method, case.server), case.server.number + 1, case.method.seed
     k, probe_k, used = plan.proposal.k, plan.proposal.probe_k, plan.rnd.client_k

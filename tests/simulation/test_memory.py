@@ -1,6 +1,7 @@
 """Where the residuals live, and the refusal of those that fit nowhere."""
 
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,9 +9,10 @@ import pytest
 import torch
 
 import gradsift
-from gradsift import GradsiftError
+from gradsift import GradsiftError, LocalSteps
 from gradsift.simulation import memory
 from gradsift.simulation.memory import Needs
+from tests.method.controllers import OneEach
 from tests.simulation import hand, models
 from tests.simulation.problems import blobs, mlp
 
@@ -22,7 +24,7 @@ def with_free(monkeypatch: pytest.MonkeyPatch, device: float, host: float) -> No
     monkeypatch.setattr(memory, "free_bytes", lambda which: int((host if which.type == "cpu" else device) * GIB))
 
 
-def needs(k: int, **others: int) -> Needs:
+def needs(k: int, **others: Any) -> Needs:
     """Residuals of 3.9 GiB."""
     return Needs(1000, 2**20, k, torch.float32, **others)
 
@@ -122,9 +124,8 @@ def counted(monkeypatch: pytest.MonkeyPatch, sparsifier: str, control: str, **op
     """What an engine of 6 clients and 57 weights asks room for."""
     asked = hand.needs_asked(monkeypatch)
     model = options.pop("model", None) or mlp()
-    settings = {
-        name: options.pop(name) for name in ("clients_per_round", "probe_samples", "buffers") if name in options
-    }
+    names = ("clients_per_round", "probe_samples", "buffers", "local", "values")
+    settings = {name: options.pop(name) for name in names if name in options}
     hand.engine(
         model,
         torch.nn.CrossEntropyLoss(),
@@ -160,6 +161,26 @@ def test_an_engine_asks_for_what_its_clients_need(monkeypatch: pytest.MonkeyPatc
     model = models.seeded(models.normed)
     moving = sum(8 * value.numel() for value in model.buffers())  # float64, and a count
     assert counted(monkeypatch, "fab-top-k", "sign", model=model, buffers="average").buffers == moving > 0
+
+
+def test_an_engine_asks_for_what_local_steps_and_rounding_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = counted(monkeypatch, "fab-top-k", "sign")
+    once = counted(monkeypatch, "fab-top-k", "sign", local=LocalSteps(1))
+    steps = counted(monkeypatch, "fab-top-k", "sign", local=LocalSteps(5))
+    row = 57 * 8
+    assert once == plain
+    assert steps.activations == plain.activations + 3 * 2 * row  # of each of three clients its drift and its weights
+    assert replace(steps, activations=plain.activations) == plain
+    whole, rounded = (counted(monkeypatch, "send-all", "fixed", k=7, values=values) for values in ("exact", "int8"))
+    assert not whole.rounded
+    assert rounded.beside(0) - whole.beside(0) == 4 * 6 * row
+    assert counted(monkeypatch, "fab-top-k", "sign", values="int8") == plain
+
+
+def test_an_engine_asks_for_the_largest_k_of_any_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = hand.needs_asked(monkeypatch)
+    hand.engine(mlp(), torch.nn.CrossEntropyLoss(), blobs(), "fab-top-k", OneEach((3.0, 1.0, 20.0, 57.0, 8.0, 2.0)))
+    assert (asked[0].k, asked[0].most) == (57, 57)
 
 
 def test_an_engine_streams_for_a_k_that_may_come(

@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,13 +13,15 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 import gradsift
-from gradsift import FederatedData, Round, sparse
+from gradsift import FederatedData, LocalSteps, Round, sparse
 from gradsift.simulation.engine import Engine
 from gradsift.simulation.memory import Needs
 from gradsift.sparse import Sparse
 from gradsift.sparsify.fab_top_k import FabTopK
+from tests.method.controllers import OneEach
 from tests.simulation import hand
-from tests.simulation.problems import blobs
+from tests.simulation.problems import blobs, sized
+from tests.simulation.ways import going
 
 CLIENTS = 48
 SOME = 24
@@ -63,6 +66,11 @@ def wide() -> tuple[nn.Module, FederatedData]:
     return nn.Sequential(nn.Linear(20, 400), nn.ReLU(), nn.Linear(400, 3)), blobs(CLIENTS, features=20)
 
 
+def uneven() -> tuple[nn.Module, FederatedData]:
+    """The same, of clients with one to seven samples."""
+    return wide()[0], sized(*(1 + client % 7 for client in range(CLIENTS)), features=20)
+
+
 def images() -> FederatedData:
     flat = blobs(CLIENTS, features=64)
     return replace(flat, x=flat.x.view(-1, 1, 8, 8), test_x=flat.test_x.view(-1, 1, 8, 8))
@@ -99,6 +107,8 @@ def after_two_rounds(
     k = max(2, int(part * sum(parameter.numel() for parameter in module.parameters())))
     dense = gradsift.sparsifier(sparsifier).dense
     controller = gradsift.controller("fixed", k=k) if dense else gradsift.controller("sign", k_min=k, k_max=k)
+    if options.pop("each", False):
+        controller = OneEach([1 + k * client / CLIENTS for client in range(CLIENTS)])
     chosen: dict[str, Any] = {
         "batch_size": 4,
         "clients_per_chunk": 4,
@@ -135,6 +145,50 @@ def test_a_round_takes_no_more_than_is_counted_on(
     assert peak(engine.begin) <= counted_on(asked[0])
 
 
+@pytest.mark.parametrize("way", ["plain", "queued"])
+@pytest.mark.parametrize("clients_per_round", [None, SOME], ids=["all", "some"])
+@pytest.mark.parametrize("chunk", [4, CLIENTS])
+@pytest.mark.parametrize("sparsifier", ["fab-top-k", "periodic-k", "send-all"])
+@pytest.mark.parametrize("kind", ["local steps", "small clients", "local steps of small clients"])
+def test_local_steps_and_small_clients_take_no_more_than_is_counted_on(
+    kind: str, sparsifier: str, chunk: int, clients_per_round: int | None, way: str, asked: list[Needs]
+) -> None:
+    options: dict[str, Any] = {"clients_per_round": clients_per_round, "clients_per_chunk": chunk}
+    options |= {"local": LocalSteps(3)} if "local steps" in kind else {}
+    with going(way):
+        engine = after_two_rounds(uneven if "small" in kind else wide, sparsifier, 0.01, **options)
+        assert peak(engine.begin) <= counted_on(asked[0])
+
+
+@pytest.mark.parametrize("clients_per_round", [None, SOME], ids=["all", "some"])
+@pytest.mark.parametrize("sparsifier", ["fab-top-k", "send-all", "fedavg"])
+@pytest.mark.parametrize("values", ["float16", "bfloat16", "int8"])
+def test_rounding_takes_no_more_than_is_counted_on(
+    values: str, sparsifier: str, clients_per_round: int | None, asked: list[Needs]
+) -> None:
+    """It is numpy's, whose memory is measured apart."""
+    options: dict[str, Any] = {"values": values, "clients_per_round": clients_per_round}
+    engine = after_two_rounds(wide, sparsifier, 0.5, **options)
+    tracemalloc.start()
+    engine.begin()
+    arrays = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert arrays > 0
+    assert peak(engine.begin) + arrays <= counted_on(asked[0])
+
+
+@pytest.mark.parametrize("clients_per_round", [None, SOME], ids=["all", "some"])
+@pytest.mark.parametrize("sparsifier", ["fab-top-k", "fub-top-k", "unidirectional-top-k", "periodic-k"])
+@pytest.mark.parametrize("way", ["plain", "queued"])
+def test_a_k_for_each_client_takes_no_more_than_is_counted_on(
+    way: str, sparsifier: str, clients_per_round: int | None, asked: list[Needs]
+) -> None:
+    with going(way):
+        engine = after_two_rounds(wide, sparsifier, 0.5, each=True, clients_per_round=clients_per_round)
+        assert peak(engine.begin) <= counted_on(asked[0])
+
+
+@pytest.mark.parametrize("local", [None, LocalSteps(3)])
 @pytest.mark.parametrize("sparsifier", ["fab-top-k", "fedavg", "send-all"])
 @pytest.mark.parametrize(
     ("model", "options"),
@@ -146,9 +200,13 @@ def test_a_round_takes_no_more_than_is_counted_on(
     ],
 )
 def test_activations_losses_and_buffers_take_no_more_than_is_counted_on(
-    model: Callable[[], tuple[nn.Module, FederatedData]], sparsifier: str, options: dict[str, Any], asked: list[Needs]
+    model: Callable[[], tuple[nn.Module, FederatedData]],
+    sparsifier: str,
+    options: dict[str, Any],
+    local: LocalSteps | None,
+    asked: list[Needs],
 ) -> None:
-    engine = after_two_rounds(model, sparsifier, 0.01, **options)
+    engine = after_two_rounds(model, sparsifier, 0.01, local=local, **options)
     assert peak(engine.begin) <= counted_on(asked[0])
 
 

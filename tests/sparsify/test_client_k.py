@@ -23,6 +23,7 @@ from tests.reference import literal
 from tests.reference.literal import Literal
 from tests.sparsify.cases import (
     ALL,
+    DEVICES,
     SPARSE,
     WAYS,
     Instance,
@@ -223,6 +224,26 @@ def test_the_bare_object_settles_in_place(name: str, case: Instance) -> None:
     settled = checked.settle(case.residual, upload, merged)
     assert bare.settle(residual, upload, merged) is residual
     assert_same(residual, settled)
+
+
+@every
+@pytest.mark.parametrize("device", DEVICES)
+@given(case=instances(client_k=True, kind="dyadic", share="dyadic"))
+@settings(max_examples=25)
+def test_every_device_gives_the_same(name: str, device: str, case: Instance) -> None:
+    results = []
+    for place in ("cpu", device):
+        sparsifier, residual, share = make(name), case.residual.to(place), case.share.to(place)
+        upload = sparsifier.upload(residual, case.rnd)
+        merged = sparsifier.merge(upload, share, case.rnd)
+        settled = sparsifier.settle(residual, upload, merged)
+        assert upload.values.device.type == merged.indices.device.type == settled.device.type == place
+        fewer = tuple(max(1, k - 1) for k in ks(case.rnd))
+        probed = (
+            {} if sparsifier.dense or case.rnd.k == 1 else as_dict(sparsifier.probe(upload, share, case.rnd, fewer))
+        )
+        results.append((as_dicts(upload), upload.lengths, as_dict(merged), probed, settled.tolist()))
+    assert results[0] == results[1]
 
 
 @every_sparse

@@ -4,9 +4,9 @@ The record of a round is written when the round is over, evaluation included. Un
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import flwr
 
@@ -15,6 +15,8 @@ from gradsift.errors import GradsiftError
 from gradsift.records.files import Arrays, Facts
 from gradsift.records.folder import CONFIG, RunFolder, check_free, read_config
 from gradsift.records.record import Record
+
+T = TypeVar("T")
 
 DRIVER = "flower"  # in config.json
 # Names under which apps report what the records have a column for.
@@ -46,17 +48,19 @@ class RunLog:
         """Whether there is a folder to write to."""
         return self._folder is not None
 
-    def continued(self) -> tuple[Arrays, Facts]:
-        """Open the folder; its newest checkpoint."""
+    def continued(self, read: Callable[[Arrays, Facts], T]) -> T:
+        """Open the folder; what ``read`` makes of its newest checkpoint."""
         assert self.path is not None
         if read_config(self.path).get("driver") != DRIVER:
             raise GradsiftError(f"{self.path} is a simulated run: Flower cannot continue it, choose another folder")
         self._folder = RunFolder.open(self.path)
-        arrays, facts = self._folder.restore(lambda *both: both)
-        self.records, self.open_record = self._folder.records(), cast(Record | None, facts["open_record"])
+        made, self.open_record = self._folder.restore(
+            lambda arrays, facts: (read(arrays, facts), cast(Record | None, facts["open_record"]))
+        )
+        self.records = self._folder.records()
         if self.open_record is not None:
             self.records.append(self.open_record)
-        return arrays, facts
+        return made
 
     def amend(self, config: Mapping[str, Any]) -> None:
         """Take what may be different in a run that is continued into the folder's configuration."""

@@ -294,7 +294,9 @@ class SparseStrategy(Strategy):
     def _continue(self, arrays: ArrayRecord) -> None:
         """Go back to the checkpoint of the run folder, as another run of the same experiment."""
         try:
-            state, self._experiment, controller = checkpoint.restored(*self._log.continued(), self.options)
+            state, self._experiment, controller = self._log.continued(
+                lambda arrays, facts: checkpoint.restored(arrays, facts, self.options)
+            )
             self._rounds = self.options.rounds(arrays, False, controller)
             self._rounds.state = state
             self._log.amend(self._config(len(state.clients)))

@@ -156,7 +156,9 @@ class Engine:
         answered = self.state.pending if self.settings.delay else now
         owner = None
         if answered is not None:
-            losses, owner = self._losses(answered, buffers, rows(0), clients)
+            # Late losses are taken with the buffers that the clients have before this round's exchange.
+            held = self.state.buffers if self.settings.delay else buffers
+            losses, owner = self._losses(answered, held, rows(0), clients)
             readings |= losses
         seen = None if answered is None else answered.seen
         self._begun = Begun(outcome.record, clients, Readings(readings), seen, owner)
@@ -234,7 +236,8 @@ class Engine:
 
     def _merged_on(self, plan: Plan, clients: Clients) -> torch.device:
         """Where the uploads of a round are merged: on the device if all of them take a small part of it."""
-        uploads = memory.upload_bytes(len(clients.present), plan.rnd.k, self.state.server.weights.dtype)
+        size = self.flat.dim if self.method.sparsifier.dense else plan.rnd.k
+        uploads = memory.upload_bytes(len(clients.present), size, self.state.server.weights.dtype)
         return self.device if uploads <= memory.free_bytes(self.device) // 2 else torch.device("cpu")
 
     def _settle(self, work: Contribution, merged: Sparse, clients: Clients) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from gradsift.control import round_k
 from gradsift.errors import GradsiftError
+from gradsift.values import Exact
 
 if TYPE_CHECKING:
     from gradsift.data.federated import FederatedData
@@ -22,6 +23,7 @@ _CACHE = "/sys/fs/cgroup/memory.stat"
 _USES = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
 _UPLOAD_COPIES = 5  # while they are sorted, ranked and merged
 _VECTOR_COPIES = 5  # of all D elements, with their indices, while the server chooses among them
+_ROUNDING_COPIES = 4  # of whole vectors, while their values are rounded
 _BUFFER_COPIES = 4  # before a round and after it, as a chunk takes and leaves them, and joined
 _CPU_CHUNK, _CUDA_CHUNK = 2**26, 2**34  # bytes; a CPU's is what its caches like
 _CUDA_PART = 4  # a chunk takes at most one such part of the device
@@ -36,10 +38,11 @@ class Needs:
 
     clients: int  # N
     dim: int  # D
-    k: int  # of the first round; 0: an upload is the residual itself
+    k: int  # of the first round; 0: uploads are whole vectors
     dtype: torch.dtype
     most: int = 0  # the largest k that any round may have, if that is not the first
     present: int | None = None  # n, the clients of a round; None: all
+    rounded: bool = False  # whether whole vectors are rounded; if not, an upload is the residual itself
     activations: int = 0  # bytes of these, about, and of gradients, for the clients that are computed together
     losses: int = 0  # bytes of activations for the samples that losses are taken on
     buffers: int = 0  # bytes of one client's moving buffers
@@ -52,10 +55,11 @@ class Needs:
     def beside(self, k: int) -> int:
         """Bytes that a round at ``k`` takes at most, beside the residuals.
 
-        One more buffer [n, D], or two where only some of the clients take part, whose residuals are copied; activations
-        and gradients or, when those are gone, uploads, the vectors [D] made of them, and losses; moving buffers.
+        One more buffer [n, D], or two where only some of the clients take part, whose residuals are copied, and more
+        where whole vectors are rounded; activations and gradients or, when those are gone, uploads, the vectors [D]
+        made of them, and losses; moving buffers.
         """
-        rows = 1 if self._present == self.clients else 2
+        rows = (1 if self._present == self.clients else 2) + (_ROUNDING_COPIES if self.rounded else 0)
         copies = rows * self._present * self.dim * self.dtype.itemsize
         after = self.uploads(k) + _VECTOR_COPIES * self.dim * _pair(self.dtype) + self.losses
         return copies + max(self.activations, after) + _BUFFER_COPIES * self.clients * self.buffers
@@ -84,6 +88,7 @@ def needs(flat: "FlatModel", data: "FederatedData", method: "Method", settings: 
         dtype=flat.dtype,
         most=0 if dense else math.ceil(min(flat.dim, controller.largest_k(flat.dim))),
         present=present,
+        rounded=dense and not isinstance(method.values, Exact),
         activations=min(settings.clients_per_chunk or 1, present)
         * (activations + vectors * flat.dim * flat.dtype.itemsize),
         losses=present * settings.probe_samples * kept // settings.batch_size if controller.learns else 0,
