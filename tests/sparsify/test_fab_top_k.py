@@ -15,7 +15,7 @@ import gradsift
 from gradsift import Round, Sparse
 from gradsift.sparsify.fab_top_k import fair_selection
 from tests.reference import literal
-from tests.sparsify.cases import Instance, as_dict, as_dicts, instances
+from tests.sparsify.cases import WAYS, Instance, as_dict, as_dicts, going, instances
 
 FAB = gradsift.sparsifier("fab-top-k")
 
@@ -155,8 +155,13 @@ def test_an_empty_upload_merges_to_nothing() -> None:
     assert FAB.merge(empty, torch.full((3,), 1 / 3), Round(number=1, k=2)).size == 0
 
 
-def test_uploads_may_hold_fewer_than_k() -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_uploads_may_hold_fewer_than_k(way: str) -> None:
     """A codec that drops zeros: what is there is ranked as ever, and all of it fits."""
     upload = Sparse(torch.tensor([[0, 1], [1, 2]]), torch.tensor([[3.0, 2], [4, 1]]), 6)
-    assert as_dict(FAB.merge(upload, torch.tensor([0.5, 0.5]), Round(number=1, k=5))) == {0: 1.5, 1: 3.0, 2: 0.5}
-    assert set(fair_selection(upload, 2).tolist()) == literal.FabTopK.select(as_dicts(upload), 2) == {0, 1}
+    share, rnd = torch.tensor([0.5, 0.5]), Round(number=1, k=5)
+    with going(way):
+        assert as_dict(FAB.merge(upload, share, rnd)) == {0: 1.5, 1: 3.0, 2: 0.5}
+        assert set(fair_selection(upload, 2).tolist()) == literal.FabTopK.select(as_dicts(upload), 2) == {0, 1}
+        unequal = gradsift.stack([gradsift.top_k(torch.tensor([0.0, 0, 2, 1]), 2), gradsift.top_k(torch.ones(4), 1)])
+        assert as_dict(FAB.merge(unequal, share, Round(number=1, k=4))) == {0: 0.5, 2: 1.0, 3: 0.5}

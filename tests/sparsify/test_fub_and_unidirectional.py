@@ -6,7 +6,7 @@ from hypothesis import given, settings
 
 import gradsift
 from gradsift import Round
-from tests.sparsify.cases import Instance, as_dict, instances
+from tests.sparsify.cases import WAYS, Instance, as_dict, going, instances
 
 FUB = gradsift.sparsifier("fub-top-k")
 UNIDIRECTIONAL = gradsift.sparsifier("unidirectional-top-k")
@@ -38,3 +38,19 @@ def test_fub_at_a_smaller_k_may_keep_what_it_drops_at_a_larger_one() -> None:
     upload = FUB.upload(residual, rnd)
     assert set(FUB.merge(upload, share, rnd).indices.tolist()) == {1, 2}
     assert as_dict(FUB.probe(upload, share, rnd, probe_k=1)) == {0: pytest.approx(5 / 3)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_fub_keeps_what_was_sent_and_cancels_before_what_nobody_sent(way: str) -> None:
+    """Both are zero in the sum, and the index that nobody sent is the lower one."""
+    residual, share = torch.tensor([[0.0, 2, 0], [0, -2, 0]]), torch.tensor([0.5, 0.5])
+    for rnd in (Round(number=1, k=1), Round(number=1, k=1).at((1, 1))):
+        with going(way):
+            assert as_dict(FUB.merge(FUB.upload(residual, rnd), share, rnd)) == {1: 0.0}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_fub_keeps_no_more_than_was_sent(way: str) -> None:
+    upload = gradsift.stack([gradsift.top_k(torch.tensor([0.0, 0, 2, 1]), 2), gradsift.top_k(torch.ones(4), 1)])
+    with going(way):
+        assert as_dict(FUB.merge(upload, torch.tensor([0.5, 0.5]), Round(1, k=4))) == {0: 0.5, 2: 1.0, 3: 0.5}
