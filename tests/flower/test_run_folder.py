@@ -67,7 +67,7 @@ def test_the_configuration_says_what_was_run(tmp_path: Path) -> None:
     assert config["values"] == {"name": "int8"}
     assert config["local"] == {"name": "one-gradient"}
     assert config["model"] == {"class": "torch.nn.modules.linear.Linear", "dim": 11}
-    assert config["data"] == {"name": "flower", "clients": CLIENTS}
+    assert config["data"] == {"clients": CLIENTS}
     assert (config["settings"]["seed"], config["settings"]["encoded_bytes"]) == (4, True)
     assert config["stop"]["rounds"] == 2
     assert config["start"] == {"global_loss": 0.0, "accuracy": 0.5}

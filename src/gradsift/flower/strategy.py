@@ -313,7 +313,7 @@ class SparseStrategy(Strategy):
         settings |= {"exchanges": options.exchanges, "buffers": options.buffers, "fraction_train": self.fraction_train}
         return {
             "model": {"class": self._model, "dim": options.layout.dim},
-            "data": {"name": "flower", "clients": clients},
+            "data": {"clients": clients},
             **method.describe(),
             "settings": settings,
         }

@@ -118,7 +118,8 @@ def _common(configs: list[Flat]) -> Flat:
 
 def _labels(methods: list[Method]) -> list[str]:
     """Names; where they are not unique, also the cost model, then other settings that differ, then a number."""
-    labels = [_name(method) for method in methods]
+    deployed = [method.runs[0].config.get("driver") == "flower" for method in methods]
+    labels = [_name(method) + ", on Flower" * flower for method, flower in zip(methods, deployed, strict=True)]
     if len({json.dumps(method.runs[0].config.get("cost"), sort_keys=True) for method in methods}) > 1:
         labels = [f"{label}, {_cost(method)}" for label, method in zip(labels, methods, strict=True)]
     for label in dict.fromkeys(labels):

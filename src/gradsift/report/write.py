@@ -1,5 +1,6 @@
 """``write_report``: from run folders to a page and its figures."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -146,10 +147,10 @@ def _notes(methods: list[Method]) -> list[str]:
             f"{len(cut)} of {len(runs)} runs are under way or were interrupted (see Runs): what they have is shown."
         ]
     for section in ("data", "model", "cost"):
-        configs = [m.runs[0].config.get(section) for m in methods]
-        if section == "data":
-            configs = [{k: v for k, v in (c or {}).items() if k != "checksum"} for c in configs]
-        if any(config != configs[0] for config in configs):
+        configs = [m.runs[0].config.get(section) or {"class": None} for m in methods]
+        pairs = itertools.combinations(configs, 2)
+        # A deployment's configuration says less of its model and data than that of a simulated run.
+        if any(one[key] != other[key] for one, other in pairs for key in one.keys() & other.keys() - {"checksum"}):
             notes.append(f"The methods were not run with the same {section}: compare them with care.")
     return notes
 
