@@ -114,3 +114,10 @@ def test_a_deployment_is_read_while_it_runs_and_while_clients_come(tmp_path: Pat
     assert (run.rounds, run.finished) == (3, True)
     assert run.contribution.tolist() == [33, 33, 33, 11]  # client 0 came last
     assert summarise([tmp_path / "run"])[0].least_used.mean == pytest.approx(11 / 27.5)
+
+
+def test_the_command_to_resume_says_how_a_deployment_continues(
+    folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["resume", str(folders[0])]) == 2
+    assert "its server app is started again with the same out=" in capsys.readouterr().err

@@ -30,6 +30,10 @@ def run(given: argparse.Namespace) -> int:
 def resume(given: argparse.Namespace) -> int:
     """Continue a run."""
     config = read_config(given.folder)
+    if config.get("driver") == "flower":
+        raise UsageError(
+            f"{given.folder} is a run on Flower: it continues when its server app is started again with the same out="
+        )
     if "command" not in config:
         raise UsageError(
             f"{given.folder} was not made by `gradsift run`: resume it with gradsift.simulate(..., resume=True)"
