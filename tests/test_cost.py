@@ -371,7 +371,7 @@ def test_costs_have_names() -> None:
         assert gradsift.cost_model(name, **options) == model
     with pytest.raises(GradsiftError, match="unknown cost 'enrgy'; did you mean 'energy'"):
         gradsift.cost_model("enrgy")
-    with pytest.raises(GradsiftError, match="cost 'money' needs the option up"):
+    with pytest.raises(GradsiftError, match="cost 'money' needs the options up, down"):
         gradsift.cost_model("money")
     with pytest.raises(GradsiftError, match="must be a subclass of CostModel"):
         gradsift.register_cost_model("no cost")(dict)

@@ -152,7 +152,7 @@ def test_a_dense_sparsifier_takes_a_fixed_k_only(sparsifier: str, controller: st
         ({"values": torch.float16}, "values must be a ValueType, got torch.float16"),
         ({"values": None}, "values must be a ValueType, got None"),
         ({"cost": "link"}, "unknown cost 'link'; did you mean 'link-time'"),
-        ({"cost": "money"}, "cost 'money' needs the option up"),
+        ({"cost": "money"}, "cost 'money' needs the options up, down"),
         ({"cost": 10.0}, "cost must be a CostModel, got 10.0"),
         ({"cost": [1]}, "cost must be a CostModel, got [1]"),
         ({"lr": "0.1"}, "lr must be a number or a function of the round, got '0.1'"),
