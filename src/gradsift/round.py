@@ -275,7 +275,7 @@ def apply(weights: Tensor, merged: Sparse, lr: float) -> Tensor:
 def kept_elements(uploads: Sparse, merged: Sparse) -> Tensor:
     """[n] how many of the elements that the server kept each client sent."""
     if isinstance(uploads, Whole):
-        return kept(uploads.rows(slice(0, 1)), merged).sum().expand(len(uploads.values))
+        return torch.tensor(merged.size).expand(len(uploads.values))
     return kept(uploads, merged).sum(dim=-1)
 
 

@@ -51,10 +51,12 @@ def subsets(size: Ints, draws: NDArray[np.float64]) -> Ints:
     has all of them, and ``NO_SAMPLE`` behind.
     """
     wanted = np.minimum(size, draws.shape[1])
-    chosen = np.full(draws.shape, NO_SAMPLE, dtype=np.int64)
+    chosen = np.empty(draws.shape, dtype=np.int64)
     for j in range(draws.shape[1]):
         last = size - wanted + j
         picked = np.minimum((draws[:, j] * (last + 1)).astype(np.int64), last)
         taken = (chosen[:, :j] == picked[:, None]).any(axis=1)
-        chosen[:, j] = np.where(j < wanted, np.where(taken, last, picked), NO_SAMPLE)
+        chosen[:, j] = np.where(taken, last, picked)
+    if wanted.min() < draws.shape[1]:
+        chosen[np.arange(draws.shape[1]) >= wanted[:, None]] = NO_SAMPLE
     return chosen

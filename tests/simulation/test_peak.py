@@ -215,7 +215,7 @@ def test_a_round_of_few_elements_takes_one_more_buffer_and_the_plain_pass(sparsi
     """What was asked for at k up to 10,000 of 444,062, where all clients are computed together."""
     del asked
     engine = after_two_rounds(convolutions, sparsifier, 0.02, clients_per_chunk=CLIENTS)
-    drawn = engine._rows(engine._everyone, engine.state.server.steps, 0).flatten()
+    drawn = engine._rows(engine._everyone)(0).flatten()
     x, y = engine.data.x[drawn], engine.data.y[drawn]
     plain = engine.model()
 

@@ -142,7 +142,7 @@ def test_two_clients_of_forty_with_few_samples_need_no_setting(tmp_path: Path) -
 @given(batch=st.lists(st.integers(1, 4), min_size=1, max_size=12), size=st.integers(1, 13))
 def test_parts_are_of_equal_minibatches_and_slices_where_all_are_equal(batch: list[int], size: int) -> None:
     data = sized(*batch)
-    clients = Clients.of(data, np.arange(len(batch)), 3, 0, torch.float64)
+    clients = Clients.everyone(data, 3, 0, torch.float64)
     parts, lengths = list(clients.parts(size)), np.minimum(batch, 3)
     places = [np.arange(len(batch))[part] for part in parts]
     assert sorted(itertools.chain(*places)) == list(range(len(batch)))

@@ -27,25 +27,36 @@ class Clients:
     share: Tensor  # float64, on the CPU
     weight: Tensor  # share, on the device
     attendance: Attendance
+    start: Ints  # [n] the row of each one's first sample
     batch: Ints  # [n] samples of each one's minibatch
 
     @classmethod
-    def of(cls, data: FederatedData, present: Ints, batch_size: int, buffers: int, dtype: torch.dtype) -> "Clients":
-        """``present`` of the clients of ``data``; ``buffers`` numbers are exchanged beside their elements."""
-        total, device = data.num_clients, data.x.device
-        everyone = len(present) == total
+    def everyone(cls, data: FederatedData, batch_size: int, buffers: int, dtype: torch.dtype) -> "Clients":
+        """All clients of ``data``; ``buffers`` numbers are exchanged beside their elements."""
         share = torch.from_numpy(data.share)
-        if not everyone:
-            share = share[present] / share[present].sum()
-        took_part = np.zeros(total, dtype=bool)
-        took_part[present] = True
         return cls(
-            present,
-            None if everyone else to_device(present, device),
+            np.arange(data.num_clients),
+            None,
             share,
-            to_device(share, device).to(dtype),
-            Attendance(took_part, buffers),
-            np.minimum(data.size[present], batch_size),
+            to_device(share, data.x.device).to(dtype),
+            Attendance(np.ones(data.num_clients, dtype=bool), buffers),
+            data.start,
+            np.minimum(data.size, batch_size),
+        )
+
+    def some(self, present: Ints) -> "Clients":
+        """Those of all clients that take part in a round; shares are those among them."""
+        share = self.share[present] / self.share[present].sum()
+        took_part = np.zeros(len(self.present), dtype=bool)
+        took_part[present] = True
+        return Clients(
+            present,
+            to_device(present, self.weight.device),
+            share,
+            to_device(share, self.weight.device).to(self.weight.dtype),
+            Attendance(took_part, self.attendance.buffers),
+            self.start[present],
+            self.batch[present],
         )
 
     def parts(self, size: int) -> Iterator[Part]:
@@ -64,7 +75,7 @@ class Clients:
     def rows(self, data: FederatedData, batch_size: int, seed: int, step: int) -> Tensor:
         """[n, b] the rows of the data that make each minibatch of a local step; beyond a client's own, any."""
         drawn = minibatches(data.size, batch_size, seed, step)[self.present]
-        return to_device(data.start[self.present][:, None] + drawn, data.x.device)
+        return to_device(self.start[:, None] + drawn, data.x.device)
 
     def probe_rows(self, rows: Tensor, total: int, samples: int, seed: int, step: int) -> tuple[Tensor, Ints]:
         """The rows of the samples that losses are taken on, and whose they are (a place in ``present``)."""

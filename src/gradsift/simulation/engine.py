@@ -6,7 +6,6 @@ and read back while the next one's gradients run.
 Shapes: N clients, n of them in a round, D weights, b samples a minibatch; residual [N, D].
 """
 
-import functools
 import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple, NoReturn
@@ -88,8 +87,8 @@ class Engine:
         self.working_on = 0  # the round that an error belongs to
         self._begun: Begun | None = None
         self._done: Record | None = None  # finished while the next round was begun
-        self._buffers = sum(value.numel() for value in self.flat.buffers().values())
-        self._everyone = self._clients_of(np.arange(data.num_clients))
+        buffers = sum(value.numel() for value in self.flat.buffers().values())
+        self._everyone = Clients.everyone(self.data, settings.batch_size, buffers, dtype)
         self._streams = memory.must_stream(memory.needs(self.flat, self.data, method, settings, kept), device)
         self.state = self._initial(dtype)
         round.plan(method, self.state.server).for_clients(self._everyone.present)  # what cannot work fails now
@@ -136,7 +135,7 @@ class Engine:
         self._done, self.working_on = None, self.state.server.number + 1
         plan = self._early_plan()
         clients = self._clients(self.working_on if plan is None else plan.first)
-        rows = functools.cache(functools.partial(self._rows, clients, self.state.server.steps))
+        rows = self._rows(clients)
         if self._streams and plan is not None:
             work = self._streamed(clients, rows, plan)
         else:
@@ -360,11 +359,15 @@ class Engine:
         """The clients of the round, or of the period, that starts at ``first``."""
         per_round, total = self.settings.clients_per_round, self.data.num_clients
         present = participants(total, per_round, self.method.seed, first)
-        return self._everyone if len(present) == total else self._clients_of(present)
+        return self._everyone if len(present) == total else self._everyone.some(present)
 
-    def _rows(self, clients: Clients, before: int, step: int) -> Tensor:
-        """[n, b] the rows of the data in each minibatch of a local step of the round, ``before`` which there were."""
-        return clients.rows(self.data, self.settings.batch_size, self.method.seed, before + 1 + step)
+    def _rows(self, clients: Clients) -> Rows:
+        """The minibatches of each local step of the next round, drawn when they are first asked for."""
+        first, drawn = self.state.server.steps + 1, dict[int, Tensor]()
 
-    def _clients_of(self, present: Ints) -> Clients:
-        return Clients.of(self.data, present, self.settings.batch_size, self._buffers, self.flat.dtype)
+        def rows(step: int) -> Tensor:
+            if step not in drawn:
+                drawn[step] = clients.rows(self.data, self.settings.batch_size, self.method.seed, first + step)
+            return drawn[step]
+
+        return rows
