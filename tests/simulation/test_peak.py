@@ -147,13 +147,12 @@ def test_a_round_takes_no_more_than_is_counted_on(
 
 @pytest.mark.parametrize("way", ["plain", "queued"])
 @pytest.mark.parametrize("clients_per_round", [None, SOME], ids=["all", "some"])
-@pytest.mark.parametrize("chunk", [4, CLIENTS])
 @pytest.mark.parametrize("sparsifier", ["fab-top-k", "periodic-k", "send-all"])
 @pytest.mark.parametrize("kind", ["local steps", "small clients", "local steps of small clients"])
 def test_local_steps_and_small_clients_take_no_more_than_is_counted_on(
-    kind: str, sparsifier: str, chunk: int, clients_per_round: int | None, way: str, asked: list[Needs]
+    kind: str, sparsifier: str, clients_per_round: int | None, way: str, asked: list[Needs]
 ) -> None:
-    options: dict[str, Any] = {"clients_per_round": clients_per_round, "clients_per_chunk": chunk}
+    options: dict[str, Any] = {"clients_per_round": clients_per_round, "clients_per_chunk": CLIENTS}
     options |= {"local": LocalSteps(3)} if "local steps" in kind else {}
     with going(way):
         engine = after_two_rounds(uneven if "small" in kind else wide, sparsifier, 0.01, **options)
