@@ -1,4 +1,4 @@
-"""The arithmetic of regret against slow obvious twins, and on trajectories whose best k is known."""
+"""The arithmetic of regret against slow reference implementations, and on trajectories whose best k is known."""
 
 import math
 from random import Random

@@ -1,4 +1,4 @@
-"""Run folders for the tests of the report, written down directly: any course of events, in a moment."""
+"""Run folders for the tests of the report, written directly instead of by a run."""
 
 import json
 from pathlib import Path
@@ -47,7 +47,7 @@ def records(
     accuracy: bool = True,
     interval: bool = False,
 ) -> list[Config]:
-    """A smooth descent with a little noise of the seed; evaluated ``every`` so many rounds and at the end."""
+    """A smooth descent with a little noise from the seed, evaluated in each ``every``-th round and the last."""
     draw = np.random.default_rng(seed)
     lines, spent = [], 0.0
     for number in range(1, rounds + 1):

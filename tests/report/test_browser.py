@@ -1,4 +1,4 @@
-"""The page in a real browser: on a desk, on a phone, in the dark and on paper."""
+"""The page in a real browser: on a desktop and a phone, in dark mode, and printed."""
 
 import re
 from collections.abc import Iterator

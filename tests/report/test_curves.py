@@ -1,4 +1,4 @@
-"""Curves over seeds: nothing outside the seeds' own values and ranges, nothing lost."""
+"""Bands over seeds: no value outside the range of the seeds, no extrapolation, no evaluation lost."""
 
 import numpy as np
 import pytest
@@ -107,17 +107,17 @@ def test_stretches_of_rounds_lose_no_excursion(lists: list[list[float]], points:
     values: list[Floats] = [np.array(v) for v in lists]
     made = over_rounds(values, points)
     assert made is not None
-    found, each = made
+    each = made.rounds_per_point
     shortest = min(map(len, values))
-    assert len(found.x) <= points
+    assert len(made.x) <= points
     assert (each == 1) == (shortest <= points)
-    for i in range(len(found.x)):
+    for i in range(len(made.x)):
         part = np.stack([v[:shortest] for v in values])[:, i * each : (i + 1) * each]
         rounds = np.arange(shortest)[i * each : (i + 1) * each] + 1
-        assert found.x[i] == pytest.approx(rounds.mean())
-        assert found.mean[i] == pytest.approx(part.mean(), rel=1e-9, abs=1e-6)
-        assert (found.low[i], found.high[i]) == (part.min(), part.max())
-    assert len(found.x) * each >= shortest
+        assert made.x[i] == pytest.approx(rounds.mean())
+        assert made.mean[i] == pytest.approx(part.mean(), rel=1e-9, abs=1e-6)
+        assert (made.low[i], made.high[i]) == (part.min(), part.max())
+    assert len(made.x) * each >= shortest
 
 
 def test_no_rounds() -> None:

@@ -1,4 +1,4 @@
-"""What is drawn: the numbers of the runs, on axes that say what they are."""
+"""Figures show the numbers of the runs, on axes with labels and units."""
 
 from pathlib import Path
 from typing import Any
@@ -150,7 +150,7 @@ def test_traffic(methods: list[Method], log: bool) -> None:
             assert (x[0], y[0] == 0) == ((first, False) if log else (0, True))
             low, high = axes(drawn).get_ylim()
             assert ((low <= y) & (y <= high)).all()
-    assert "not in it" in down.caption
+    assert "probe are not counted" in down.caption
 
 
 def test_contributions_are_sorted_shares(methods: list[Method]) -> None:

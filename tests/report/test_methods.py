@@ -1,4 +1,4 @@
-"""Which runs are seeds of one method, and what the methods are called."""
+"""Which runs are seeds of one method, and the labels of the methods."""
 
 from pathlib import Path
 from typing import Any

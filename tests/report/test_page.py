@@ -1,4 +1,4 @@
-"""The page as a document: well formed, nothing in it that was not meant, everything escaped."""
+"""The page as a document: well formed, complete without other files, every value escaped."""
 
 from html.parser import HTMLParser
 from pathlib import Path

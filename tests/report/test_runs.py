@@ -1,4 +1,4 @@
-"""Reading run folders: what is right is read in full, what is wrong is refused with the place of the fault."""
+"""Run folders are loaded completely; a damaged one is refused by an error that names the file and the line."""
 
 import json
 from collections.abc import Callable
@@ -78,13 +78,13 @@ def change(line: int, **values: Any) -> Callable[[list[dict[str, Any]]], None]:
     [
         (change(3, cost=None), "line 4: cost is None"),
         (change(3, cost="a"), "line 4: cost is 'a'"),
-        (change(3, cost=0.5), "line 4: cost is 0.5, and was"),
+        (change(3, cost=0.5), "line 4: cost is 0.5, less than"),
         (change(3, cost=float("nan")), "line 4: cost is nan"),
         (change(3, global_loss=float("inf")), "line 4: global_loss is inf"),
-        (change(3, round=9), "line 4: it is of round 9"),
-        (change(3, contribution=[1, 2]), "line 4: contribution is not a list of 6 numbers"),
-        (change(3, contribution=None), "line 4: contribution is not a list of 6 numbers"),
-        (lambda lines: lines.pop(3), "line 4: it is of round 5"),
+        (change(3, round=9), "line 4: round is 9, expected 4"),
+        (change(3, contribution=[1, 2]), "line 4: contribution is not a list of at least 6 numbers"),
+        (change(3, contribution=None), "line 4: contribution is not a list of at least 6 numbers"),
+        (lambda lines: lines.pop(3), "line 4: round is 5, expected 4"),
         (lambda lines: lines[3].pop("up_bytes"), "line 4: up_bytes is None"),
         (lambda lines: lines.clear(), "has no finished round yet"),
     ],

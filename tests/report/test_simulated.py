@@ -1,4 +1,4 @@
-"""The report of runs that gradsift.simulate made, numbers against its own records."""
+"""The summary of simulated runs against their records."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Colours: enough contrast, and different to every kind of eye; and no two methods that look the same."""
+"""Colours have enough contrast and differ for colour-blind readers too; no two methods look the same."""
 
 from itertools import combinations
 

@@ -1,4 +1,4 @@
-"""The numbers of the summary, against what the records say, and what the table makes of them."""
+"""The numbers of the summary against the records, and their text in the table."""
 
 from pathlib import Path
 from statistics import fmean, stdev

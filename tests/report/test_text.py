@@ -1,4 +1,4 @@
-"""Numbers and foreign words as text."""
+"""Numbers, JSON values and arbitrary strings as text."""
 
 import math
 from xml.etree import ElementTree

@@ -1,4 +1,4 @@
-"""``write_report``: what it writes, twice the same, and what it refuses."""
+"""``write_report``: the files it writes, the same files again from the same runs, and the errors it raises."""
 
 import re
 import shutil
@@ -91,14 +91,13 @@ def test_settings_of_matplotlib_neither_matter_nor_change(
     assert (tmp_path / "index.html").read_text() == linked
 
 
-def test_without_matplotlib(runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(sys.modules):
-        if name.startswith("gradsift.report.") and name.rpartition(".")[2] in ("export", "plot", "figures", "page"):
-            monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delattr("gradsift.report.export", raising=False)
-    monkeypatch.delattr("gradsift.report.plot", raising=False)
-    with pytest.raises(GradsiftError, match=r"pip install '\.\[report\]'"):
+@pytest.mark.parametrize("missing", ["matplotlib", "jinja2"])
+def test_without_the_extra(missing: str, runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("export", "plot", "figures", "page"):
+        monkeypatch.delitem(sys.modules, f"gradsift.report.{name}", raising=False)
+        monkeypatch.delattr(f"gradsift.report.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(GradsiftError, match=rf"{missing}.*pip install '\.\[report\]'"):
         write_report(runs, tmp_path)
 
 

@@ -1,6 +1,6 @@
-"""How near to the best fixed k a controller comes: arithmetic on curves of loss against cost. Nothing is run here.
+"""How close a controller comes to the best fixed k, computed from recorded curves of loss against cost.
 
-A fixed k gives one trajectory, whatever a round costs: one sweep of fixed k serves every cost model.
+The rounds of a run with a fixed k do not depend on what a round costs, so one sweep of fixed k serves every cost model.
 
-Shapes: K values of k, S seeds, L losses.
+Shapes: K values of k, S seeds, L losses, M rounds.
 """

@@ -1,4 +1,4 @@
-"""A test of Assumption 2: is t(k, l) convex in k, how steep is it, and has it the same minimiser at every loss?"""
+"""Test Assumption 2 on a sweep: is t(k, l) convex in k, how steep is it, and has it one minimiser for every loss?"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,71 +11,67 @@ from gradsift.regret.reach import Floats
 
 
 class Shape(NamedTuple):
-    """t(k, l) at one loss, for the k with which every seed passed that loss."""
+    """t(k, l) at one loss, for every k whose runs all passed that loss."""
 
     loss: float
-    ks: tuple[int, ...]
-    means: tuple[float, ...]  # t(k, l), over seeds
-    bends: tuple[int, ...]  # the k at which it is not convex
-    sure: tuple[int, ...]  # those of them that are significant over the seeds, at 95 %; none with a single seed
-    steepest: float  # the largest slope between neighbours
-    minimiser: int | None  # None: no k passed that loss
-    as_good: tuple[int, ...]  # the k that are not significantly worse (95 %, paired by seed); with one seed itself
-    lowest: tuple[float, ...]  # t(k, l) of the seed where it is least
-    highest: tuple[float, ...]
-    open: tuple[int, ...] = ()  # k whose runs ended before that loss, without having spent enough to be worse
+    ks: tuple[int, ...] = ()
+    means: tuple[float, ...] = ()  # of t(k, l) over seeds
+    bends: tuple[int, ...] = ()  # the k at which the mean is not convex
+    sure: tuple[int, ...] = ()  # the k at which it is significantly not convex (95 %); none with a single seed
+    steepest: float = 0.0  # the largest slope between neighbours
+    minimiser: int | None = None  # None if no k passed the loss
+    as_good: tuple[int, ...] = ()  # the k not significantly worse than the minimiser (95 %, paired by seed)
+    lowest: tuple[float, ...] = ()  # the least t(k, l) of a seed
+    highest: tuple[float, ...] = ()
+    open: tuple[int, ...] = ()  # the k whose runs ended above the loss, too early to show that they are worse
 
 
 def shape(loss: float, ks: Sequence[int], t: Floats, least_t: Floats | None = None) -> Shape:
-    """``t`` [K, S] at one loss; NaN where a seed did not pass it. ``least_t`` [K, S] is a lower bound of t there."""
+    """Examine ``t`` [K, S] at one loss; NaN where a run did not pass it, and ``least_t`` [K, S] is a lower bound."""
     t = np.asarray(t, dtype=np.float64)
-    whole = np.isfinite(t).all(axis=1)
-    cut_off = np.asarray(ks)[~whole]
-    at_least = np.asarray(t if least_t is None else least_t, dtype=np.float64)[~whole]
-    kept, t = np.asarray(ks)[whole], t[whole]
-    if len(kept) == 0:
-        return Shape(loss, (), (), (), (), 0.0, None, (), (), ())
+    passed = np.isfinite(t).all(axis=1)
+    if not passed.any():
+        return Shape(loss)
+    unfinished = np.asarray(ks)[~passed]
+    bound = np.asarray(t if least_t is None else least_t, dtype=np.float64)[~passed]
+    kept, t = np.asarray(ks)[passed], t[passed]
+    means = t.mean(axis=1)
     slopes = np.diff(t, axis=0) / np.diff(kept)[:, None]  # [K - 1, S]
     turns = np.diff(slopes, axis=0)  # [K - 2, S]: not negative where convex
-    inner = kept[1:-1]
-    bends = turns.mean(axis=1) < 0
     errors = student(t.shape[1])
-    sure = turns.mean(axis=1) + errors * standard_error(turns) < 0
-    least = int(t.mean(axis=1).argmin())
+    least = int(means.argmin())
 
     def as_good(values: Floats) -> NDArray[np.bool_]:
         worse = values - t[least]
-        same: NDArray[np.bool_] = worse.mean(axis=1) <= errors * np.nan_to_num(standard_error(worse), nan=0.0)
-        return same
+        return np.asarray(worse.mean(axis=1) <= errors * np.nan_to_num(standard_error(worse), nan=0.0))
 
     return Shape(
-        loss,
-        tuple(kept.tolist()),
-        tuple(t.mean(axis=1).tolist()),
-        tuple(inner[bends].tolist()),
-        tuple(inner[sure].tolist()),
-        float(np.abs(slopes.mean(axis=1)).max(initial=0.0)),
-        int(kept[least]),
-        tuple(kept[as_good(t)].tolist()),
-        tuple(t.min(axis=1).tolist()),
-        tuple(t.max(axis=1).tolist()),
-        tuple(cut_off[as_good(at_least)].tolist()),
+        loss=loss,
+        ks=tuple(kept.tolist()),
+        means=tuple(means.tolist()),
+        bends=tuple(kept[1:-1][turns.mean(axis=1) < 0].tolist()),
+        sure=tuple(kept[1:-1][turns.mean(axis=1) + errors * standard_error(turns) < 0].tolist()),
+        steepest=float(np.abs(slopes.mean(axis=1)).max(initial=0.0)),
+        minimiser=int(kept[least]),
+        as_good=tuple(kept[as_good(t)].tolist()),
+        lowest=tuple(t.min(axis=1).tolist()),
+        highest=tuple(t.max(axis=1).tolist()),
+        open=tuple(unfinished[as_good(bound)].tolist()),
     )
 
 
 def one_minimiser(shapes: Sequence[Shape], *, or_open: bool = False) -> set[int]:
-    """The k that may be the minimiser at every loss, with ``or_open`` also those that ended before some of them.
+    """The k that may be the minimiser at every loss; ``or_open`` includes those whose runs ended too early to tell.
 
-    If there is none even then, the minimiser moves with the loss.
+    If the set is empty even then, the minimiser depends on the loss.
     """
-    sets = [set(one.as_good + (one.open if or_open else ())) for one in shapes if one.minimiser is not None]
+    sets = [set(shape.as_good + (shape.open if or_open else ())) for shape in shapes if shape.minimiser is not None]
     return set.intersection(*sets) if sets else set()
 
 
 def standard_error(values: Floats) -> Floats:
-    """Over the seeds, the last axis; NaN with fewer than two of them."""
-    count = values.shape[-1]
-    if count < 2:
+    """The standard error of the mean over seeds, the last axis; NaN with fewer than two seeds."""
+    seeds = values.shape[-1]
+    if seeds < 2:
         return np.full(values.shape[:-1], np.nan)
-    error: Floats = values.std(axis=-1, ddof=1) / np.sqrt(count)
-    return error
+    return np.asarray(values.std(axis=-1, ddof=1) / np.sqrt(seeds))

@@ -1,7 +1,7 @@
-"""Curves averaged over seeds, whose points are at different costs.
+"""Mean curves with bands over seeds that were evaluated at different costs.
 
-Every seed is interpolated linearly on one grid, which ends where the shortest seed ends: nothing is extrapolated, and
-the mean is over the same seeds everywhere. The rest of each longer seed is kept as its tail.
+All seeds of a method are interpolated linearly on one grid, which ends where the shortest seed ends: nothing is
+extrapolated, and every mean is over the same seeds. The tail of a longer seed is the part of it beyond the grid.
 """
 
 from collections.abc import Sequence
@@ -11,18 +11,18 @@ import numpy as np
 
 from gradsift.report.runs import Floats, Run
 
-POINTS = 400  # of a curve; more cannot be seen in a figure
+POINTS = 400  # of a curve; a figure cannot show more
 
 
 class Curve(NamedTuple):
-    """y over an x that strictly increases."""
+    """y over a strictly increasing x."""
 
     x: Floats
     y: Floats
 
 
 class Band(NamedTuple):
-    """Mean, lowest and highest over the seeds, as far as all of them go, and the tails of the longer ones."""
+    """Mean, minimum and maximum over the seeds as far as all of them go, and the tails of the longer seeds."""
 
     x: Floats
     mean: Floats
@@ -30,12 +30,13 @@ class Band(NamedTuple):
     high: Floats
     tails: tuple[Curve, ...]
     seeds: int
+    rounds_per_point: int = 1
 
 
 def curve(x: Floats, y: Floats) -> Curve:
-    """The points that have a value; of several at the same x, after rounds without cost, the last."""
-    there = np.isfinite(y)
-    x, y = x[there], y[there]
+    """Drop the points without a value; of several points at one x (rounds without cost), keep the last."""
+    valid = np.isfinite(y)
+    x, y = x[valid], y[valid]
     last = np.append(np.diff(x) > 0, True)[: len(x)]
     return Curve(x[last], y[last])
 
@@ -46,28 +47,18 @@ def evaluations(run: Run, what: str, against: str) -> Curve:
     return curve(x, run.loss if what == "loss" else run.accuracy)
 
 
-def per_round(run: Run, values: Floats, first: float | None = None) -> Curve:
-    """Values of each round; ``first`` is the one before round 1."""
-    x = np.arange(1, run.rounds + 1, dtype=np.float64)
-    if first is None:
-        return curve(x, values)
-    return curve(np.append(0.0, x), np.append(first, values))
-
-
-def at(given: Curve, x: float) -> float | None:
-    """The value at x by linear interpolation; None outside the curve."""
-    if len(given.x) == 0 or not given.x[0] <= x <= given.x[-1]:
-        return None
-    return float(np.interp(x, given.x, given.y))
+def at(curve: Curve, x: float) -> float | None:
+    """The value at x by linear interpolation; None if x is outside the curve."""
+    inside = len(curve.x) > 0 and curve.x[0] <= x <= curve.x[-1]
+    return float(np.interp(x, *curve)) if inside else None
 
 
 def band(curves: Sequence[Curve], points: int = POINTS) -> Band | None:
-    """The curves of one method's seeds as one band. None: there is nothing to draw.
+    """Average the curves of one method's seeds; returns None if no curve has a point.
 
-    A seed with no more than its first point says nothing about the course of a run, and is left out.
+    A seed that has only its first point is left out if another seed has more.
     """
-    longest = max((len(c.x) for c in curves), default=0)
-    used = [c for c in curves if len(c.x) >= min(2, longest) and len(c.x)]
+    used = [c for c in curves if len(c.x) > 1] or [c for c in curves if len(c.x)]
     if not used:
         return None
     start, end = max(c.x[0] for c in used), min(c.x[-1] for c in used)
@@ -75,42 +66,40 @@ def band(curves: Sequence[Curve], points: int = POINTS) -> Band | None:
     grid = grid[(grid >= start) & (grid <= end)]
     if len(grid) > points:
         grid = np.linspace(start, end, points)
-    tails = [Curve(np.append(end, c.x[c.x > end]), np.append(np.interp(end, *c), c.y[c.x > end])) for c in used]
-    if start > end:  # seeds that have no x in common
-        tails = used
     values = np.stack([np.interp(grid, *c) for c in used])
-    return Band(
-        grid,
-        values.mean(axis=0),
-        values.min(axis=0),
-        values.max(axis=0),
-        tuple(thinned(tail, points) for tail in tails if len(tail.x) > 1 or start > end),
-        len(used),
-    )
+    tails = used  # if the seeds have no x in common
+    if start <= end:
+        tails = [
+            Curve(np.append(end, c.x[c.x > end]), np.append(np.interp(end, *c), c.y[c.x > end]))
+            for c in used
+            if c.x[-1] > end
+        ]
+    thin = tuple(thinned(tail, points) for tail in tails)
+    return Band(grid, values.mean(axis=0), values.min(axis=0), values.max(axis=0), thin, len(used))
 
 
-def thinned(given: Curve, points: int = POINTS) -> Curve:
-    """A curve with no more than so many points."""
-    if len(given.x) <= points:
-        return given
-    grid = np.linspace(given.x[0], given.x[-1], points)
-    return Curve(grid, np.interp(grid, *given))
+def thinned(curve: Curve, points: int = POINTS) -> Curve:
+    """The curve itself, or interpolated at ``points`` points if it has more."""
+    if len(curve.x) <= points:
+        return curve
+    grid = np.linspace(curve.x[0], curve.x[-1], points)
+    return Curve(grid, np.interp(grid, *curve))
 
 
-def over_rounds(values: Sequence[Floats], points: int = 600) -> tuple[Band, int] | None:
-    """Values of each round of each seed, as a band, and how many rounds make one point of it.
+def over_rounds(values: Sequence[Floats], points: int = 600) -> Band | None:
+    """One value per round and seed as a band over the rounds that all seeds have; returns None without any round.
 
-    A long run is cut into stretches of equally many rounds (the last may be shorter): the mean is that of the stretch,
-    lowest and highest are over all its rounds, so that no excursion is lost. Only the rounds that all seeds have.
+    If there are more rounds than ``points``, equally many consecutive rounds make one point (fewer make the last one).
+    Its mean is over these rounds, and low and high are their extremes, so that no outlier disappears.
     """
-    shortest = min((len(v) for v in values), default=0)
-    if shortest == 0:
+    rounds = min(map(len, values), default=0)
+    if rounds == 0:
         return None
-    table = np.stack([v[:shortest] for v in values])  # [seeds, M]
-    each = -(-shortest // points)
-    first = np.arange(0, shortest, each)
-    size = np.diff(np.append(first, shortest))
+    table = np.stack([v[:rounds] for v in values])  # [seeds, M]
+    per_point = -(-rounds // points)
+    first = np.arange(0, rounds, per_point)
+    size = np.diff(np.append(first, rounds))
     mean = np.add.reduceat(table.mean(axis=0), first) / size
     low = np.minimum.reduceat(table.min(axis=0), first)
     high = np.maximum.reduceat(table.max(axis=0), first)
-    return Band(first + (size + 1) / 2, mean, low, high, (), len(values)), each
+    return Band(first + (size + 1) / 2, mean, low, high, (), len(values), per_point)

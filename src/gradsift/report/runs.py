@@ -1,4 +1,4 @@
-"""Run folders as arrays: what the summary and the figures need of config.json and records.jsonl, checked.
+"""Load run folders: config.json and records.jsonl, validated, as the arrays that the summary and the figures need.
 
 Shapes: M rounds, E evaluations, N clients.
 """
@@ -16,31 +16,36 @@ from gradsift.errors import GradsiftError
 from gradsift.records.folder import CONFIG, RECORDS, read_config, read_records
 from gradsift.records.stop import STOPS, StopWhen
 
+# What every configuration and every record must have, and the columns that may be null or missing.
+NEEDED = (("settings", "seed", int), ("sparsifier", "name", str), ("controller", "name", str), ("model", "dim", int))
+REQUIRED = ("cost", "k", "up_bytes", "down_bytes")
+OPTIONAL = ("global_loss", "accuracy", "low", "high")
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run: its configuration, and its rounds as arrays."""
+    """The configuration of a run, and its rounds as arrays."""
 
     path: Path
     config: dict[str, Any]
-    cost: Floats  # [M] spent after each round
+    cost: Floats  # [M] spent up to the end of each round
     k: Floats  # [M]
-    low: Floats  # [M] the search interval; NaN where the record has none
+    low: Floats  # [M] the interval in which the controller searches; NaN where the record has none
     high: Floats  # [M]
-    up: Floats  # [M] bytes of all clients so far
-    down: Floats  # [M]
-    dense: bool  # every message is a whole vector or empty, so that k is not the size of the messages
-    contribution: Floats  # [N] elements used from each client, in all rounds
-    evaluated: Ints  # [E] the rounds after which it was evaluated; 0 is the start
+    up: Floats  # [M] bytes that all clients sent up to the end of each round
+    down: Floats  # [M] bytes that all clients received
+    dense: bool  # every message is a full vector or empty, so that k is not the size of the messages
+    contribution: Floats  # [N] elements of each client that the server kept, in all rounds
+    evaluated: Ints  # [E] rounds done at each evaluation; 0 is the evaluation before round 1
     loss: Floats  # [E]
     accuracy: Floats  # [E] NaN where there is none
 
     @property
     def rounds(self) -> int:
-        """Rounds done."""
+        """The number of rounds done."""
         return len(self.cost)
 
     @property
@@ -50,67 +55,70 @@ class Run:
 
     @property
     def evaluated_cost(self) -> Floats:
-        """[E] what was spent at each evaluation."""
-        return np.concatenate([[0.0], self.cost])[self.evaluated]
+        """[E] the cost spent at each evaluation."""
+        return np.append(0.0, self.cost)[self.evaluated]
 
     @property
     def finished(self) -> bool:
-        """Whether it has met one of its own stop rules; otherwise it is under way or was interrupted."""
-        said = self.config.get("stop")
-        if not said:
+        """Whether the run met one of its stop rules; otherwise it is still running or was interrupted."""
+        rules = self.config.get("stop")
+        if not rules:
             return True
-        stop = StopWhen(**{name: said[name] for name in STOPS if name in said})
+        stop = StopWhen(**{name: rules[name] for name in STOPS if name in rules})
         met = target_met(stop, self.evaluated, self.loss, self.accuracy) or stop.due(self.rounds, self.cost[-1])
         return met is not None
 
 
 def target_met(stop: StopWhen, evaluated: Ints, loss: Floats, accuracy: Floats) -> str | None:
-    """The first target that the evaluations of a run met; the one before round 1 does not count."""
+    """The first target that an evaluation after round 1 or later met, or None."""
     later = evaluated > 0
     met = (stop.reached(*values) for values in zip(loss[later], accuracy[later], strict=True))
     return next(filter(None, met), None)
 
 
 def is_dense(k: Floats, up: Floats | Ints, dim: int) -> bool:
-    """Whether every message was a whole vector or empty, and not because k was rounded to that."""
+    """Whether every upload was a full vector or empty, and not only because k was rounded to 0 or ``dim``."""
     return bool(np.isin(up, (0, dim)).all() and ((up != np.floor(k)) & (up != np.ceil(k))).any())
 
 
 def find_runs(places: Iterable[str | Path]) -> list[Path]:
-    """The run folders among ``places`` and up to two levels inside them, each once: as given, then by name.
+    """The run folders among ``places`` and up to two levels inside them, without duplicates.
 
-    A folder without a run in it is skipped, since ``runs/*`` may match other folders too; it is an error if all are.
+    They are in the order of ``places``, then by name. A place without a run is skipped, because ``runs/*`` may match
+    other folders too; it is an error if no place has one.
     """
     given = [Path(place) for place in places]
-    found: dict[Path, Path] = {}
+    runs: dict[Path, Path] = {}
     for place in given:
         if not place.exists():
             raise GradsiftError(f"there is no folder {place}")
         inside = [place]
         if not ((place / CONFIG).is_file() or (place / RECORDS).is_file()):
             deeper = [path.parent for depth in ("*", "*/*") for path in place.glob(f"{depth}/{RECORDS}")]
-            # Hidden: a folder that is still being created.
+            # A hidden folder is still being created.
             inside = sorted(path for path in deeper if (path / CONFIG).is_file() and not path.name.startswith("."))
         for path in inside:
-            found.setdefault(path.resolve(), path)
-    if not found:
+            runs.setdefault(path.resolve(), path)
+    if not runs:
         raise GradsiftError(f"no run folder (one with a {CONFIG}) in {', '.join(map(str, given)) or 'nothing'}")
-    return list(found.values())
+    return list(runs.values())
 
 
 def load_run(path: str | Path) -> Run:
-    """Read a run folder; the last line of the records is left out while it is only half written."""
+    """Load a run folder; a last record that is only partly written is left out."""
     path = Path(path)
     config = read_config(path)
-    for section, name, kind in NAMED:
+    for section, name, kind in NEEDED:
         value = config[section].get(name) if isinstance(config.get(section), dict) else None
         if not isinstance(value, kind):
             raise GradsiftError(f"{path / CONFIG}: {section}.{name} is {value!r}")
-    records = _checked_records(path)
-    start = config.get("start") or {}
-    evaluations = [(0, start.get("global_loss"), start.get("accuracy"))]
-    evaluations += [(r["round"], r.get("global_loss"), r.get("accuracy")) for r in records]
-    evaluations = [e for e in evaluations if e[1] is not None]
+    records = _validated_records(path)
+    start = {**(config.get("start") or {}), "round": 0}
+    evaluations = [record for record in (start, *records) if record.get("global_loss") is not None]
+    # A client that joined a deployment later has no number in the earlier records.
+    contribution = np.zeros(len(records[-1]["contribution"]))
+    for record in records:
+        contribution[: len(record["contribution"])] += record["contribution"]
     k = _column(records, "k")
     return Run(
         path=path,
@@ -122,49 +130,36 @@ def load_run(path: str | Path) -> Run:
         up=np.cumsum(_column(records, "up_bytes")),
         down=np.cumsum(_column(records, "down_bytes")),
         dense=is_dense(k, _column(records, "up_elements"), config["model"]["dim"]),
-        contribution=_contribution(records),
-        evaluated=np.array([e[0] for e in evaluations], dtype=np.int64),
-        loss=np.array([e[1] for e in evaluations], dtype=np.float64),
-        accuracy=np.array([np.nan if e[2] is None else e[2] for e in evaluations], dtype=np.float64),
+        contribution=contribution,
+        evaluated=np.array([record["round"] for record in evaluations], dtype=np.int64),
+        loss=_column(evaluations, "global_loss"),
+        accuracy=_column(evaluations, "accuracy"),
     )
 
 
-NAMED = (("settings", "seed", int), ("sparsifier", "name", str), ("controller", "name", str), ("model", "dim", int))
-NUMBERS = ("cost", "k", "up_bytes", "down_bytes")  # in every record
-MAYBE = ("global_loss", "accuracy", "low", "high")  # or null, or left out
-
-
-def _checked_records(path: Path) -> list[dict[str, Any]]:
+def _validated_records(path: Path) -> list[dict[str, Any]]:
     records = read_records(path)
     if not records:
         raise GradsiftError(f"{path} has no finished round yet: {RECORDS} is empty")
     spent, clients = 0.0, len(records[0].get("contribution") or ())
     for number, record in enumerate(records, start=1):
-        wrong = [name for name in NUMBERS if not _finite(record.get(name))]
-        wrong += [name for name in MAYBE if record.get(name) is not None and not _finite(record[name])]
+        wrong = [name for name in REQUIRED if not _is_finite(record.get(name))]
+        wrong += [name for name in OPTIONAL if record.get(name) is not None and not _is_finite(record[name])]
         where = f"{path / RECORDS}, line {number}:"
         if wrong:
             raise GradsiftError(f"{where} {wrong[0]} is {record.get(wrong[0])!r}")
         if record["round"] != number:
-            raise GradsiftError(f"{where} it is of round {record['round']!r}")
+            raise GradsiftError(f"{where} round is {record['round']!r}, expected {number}")
         if record["cost"] < spent:
-            raise GradsiftError(f"{where} cost is {record['cost']!r}, and was {spent!r} a round before")
+            raise GradsiftError(f"{where} cost is {record['cost']!r}, less than {spent!r} in the round before")
         used = record.get("contribution")
-        if not isinstance(used, list) or len(used) < clients or not all(map(_finite, used)):
-            raise GradsiftError(f"{where} contribution is not a list of {clients} numbers or more, one a client")
+        if not isinstance(used, list) or len(used) < clients or not all(map(_is_finite, used)):
+            raise GradsiftError(f"{where} contribution is not a list of at least {clients} numbers, one per client")
         spent, clients = record["cost"], len(used)
     return records
 
 
-def _contribution(records: list[dict[str, Any]]) -> Floats:
-    """[N] the sum over the rounds; a client that joined a deployment later has no place in the rounds before."""
-    total = np.zeros(len(records[-1]["contribution"]))
-    for record in records:
-        total[: len(record["contribution"])] += record["contribution"]
-    return total
-
-
-def _finite(value: Any) -> bool:
+def _is_finite(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 

@@ -1,8 +1,8 @@
-"""How a method looks: colour, dashes and marker together, so that no one has to tell two methods by colour alone.
+"""The look of a method: colour, dashes and marker together, so that two methods never differ by colour alone.
 
-The colours follow Okabe and Ito's, moved until each has a contrast of 3 to 1 with the paper and all can be told apart
+The colours are Okabe and Ito's, changed until each has a contrast of 3 to 1 with the paper and all can be told apart
 with protanopia, deuteranopia and tritanopia (tests/report/test_style.py measures both). Figures are drawn in the light
-colours; the page turns each into a CSS variable, which has another value in the dark.
+colours; the page replaces each by a CSS variable, which has another value in dark mode.
 """
 
 from typing import Any, NamedTuple
@@ -12,17 +12,15 @@ DARK = {"ink": "#eef1f4", "paper": "#15181c", "axis": "#99a3af", "grid": "#2f353
 LIGHT_LINES = ("#0a558c", "#d96500", "#009e73", "#c46aa0", "#70480c", "#4c94f0", "#1b1f25")
 DARK_LINES = ("#56a9f0", "#f0843c", "#2bc79a", "#e79ac8", "#f2cb4c", "#a9dbff", "#f2f4f7")
 
-# In points, for a line of width 1.5. Five of them and seven colours: 35 methods before a pair comes again.
+# In points, for a line of width 1.5. With five dashes and seven colours, 35 methods have different pairs.
 DASHES: tuple[tuple[float, ...], ...] = ((), (6, 2), (2, 1.5), (7, 2, 1.5, 2), (10, 2, 3, 2))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 
-FONTS = ["DejaVu Sans"]  # comes with matplotlib, so figures are the same everywhere
-
 MATPLOTLIB: dict[str, Any] = {
-    "font.family": FONTS,
+    "font.family": ["DejaVu Sans"],  # comes with matplotlib, so figures are the same everywhere
     "font.size": 9,
-    "text.parse_math": False,  # a method's name may hold a dollar sign
-    "text.hinting": "none",  # so that letters measure the same for the layout as they do in SVG
+    "text.parse_math": False,  # a method's name may contain a dollar sign
+    "text.hinting": "none",  # so that letters have the same size in the layout as in SVG
     "text.color": LIGHT["ink"],
     "axes.labelcolor": LIGHT["ink"],
     "axes.edgecolor": LIGHT["axis"],
@@ -48,7 +46,6 @@ MATPLOTLIB: dict[str, Any] = {
     "lines.markersize": 4.2,
     "figure.facecolor": LIGHT["paper"],
     "axes.facecolor": LIGHT["paper"],
-    "savefig.facecolor": LIGHT["paper"],
 }
 
 
@@ -61,24 +58,22 @@ class Look(NamedTuple):
 
     @property
     def line(self) -> dict[str, Any]:
-        """Options for a line of matplotlib, without its markers."""
-        pattern = (0, self.dashes) if self.dashes else "solid"
-        return {"color": self.colour, "linestyle": pattern, "linewidth": 1.5}
+        """Matplotlib's options for the line."""
+        return {"color": self.colour, "linestyle": (0, self.dashes) if self.dashes else "solid", "linewidth": 1.5}
 
     @property
     def markers(self) -> dict[str, Any]:
-        """Options for its markers, edged in the colour of the paper so that they stand out from lines below."""
+        """Matplotlib's options for the markers; an edge in the colour of the paper sets them off from lines below."""
         return {"marker": self.marker, "markeredgecolor": LIGHT["paper"], "markeredgewidth": 0.6}
 
 
 def look(method: int) -> Look:
-    """The look of the method with this number, from 0."""
+    """The look of the method with this number, counted from 0."""
     return Look(LIGHT_LINES[method % len(LIGHT_LINES)], DASHES[method % len(DASHES)], MARKERS[method % len(MARKERS)])
 
 
 def css_variables(dark: bool) -> dict[str, str]:
-    """CSS variable -> colour."""
+    """The colour of each CSS variable, for light or dark mode."""
     named, lines = (DARK, DARK_LINES) if dark else (LIGHT, LIGHT_LINES)
-    return {f"--{name}": colour for name, colour in named.items()} | {
-        f"--line{i}": colour for i, colour in enumerate(lines)
-    }
+    colours = named | {f"line{i}": colour for i, colour in enumerate(lines)}
+    return {f"--{name}": colour for name, colour in colours.items()}

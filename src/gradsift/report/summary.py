@@ -1,4 +1,4 @@
-"""The results of each method as numbers, mean and spread over seeds; matplotlib is not needed."""
+"""The results of each method as numbers with their spread over seeds, without matplotlib."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -33,28 +33,31 @@ class Spread(NamedTuple):
 
     @property
     def low(self) -> float | None:
-        """The lowest."""
+        """The lowest value; None without a value."""
         return min(self.values, default=None)
 
     @property
     def high(self) -> float | None:
-        """The highest."""
+        """The highest value; None without a value."""
         return max(self.values, default=None)
 
+    @property
+    def missing(self) -> str:
+        """How many seeds have a value, in words; empty if all have one."""
+        return "" if len(self.values) == self.seeds else f"{len(self.values)} of {self.seeds} seeds"
+
     def words(self, digits: int = 4) -> str:
-        """Mean (lowest to highest), and from how many seeds if not from all."""
+        """The mean (lowest to highest), with the number of seeds if some have no value."""
         if not self.values:
             return "not reached"
-        mean, low, high = (
-            text.number(value, digits) for value in (fmean(self.values), min(self.values), max(self.values))
-        )
-        some = "" if len(self.values) == self.seeds else f", {len(self.values)} of {self.seeds} seeds"
-        return mean + some if len(self.values) == 1 else f"{mean} ({low} to {high}{some})"
+        mean, low, high = (text.number(v, digits) for v in (fmean(self.values), min(self.values), max(self.values)))
+        missing = self.missing and f", {self.missing}"
+        return mean + missing if len(self.values) == 1 else f"{mean} ({low} to {high}{missing})"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One method. A Spread without values: no seed has such a number (not evaluated, not reached)."""
+    """One method. A Spread has no values if no seed has such a number (not evaluated, not reached)."""
 
     label: str
     seeds: tuple[int, ...]
@@ -65,9 +68,9 @@ class Row:
     accuracy: Spread
     target_loss: float | None
     target_accuracy: float | None
-    cost_to_loss: Spread | None  # None: no target was given
+    cost_to_loss: Spread | None  # None if no target was given
     cost_to_accuracy: Spread | None
-    equal_cost: float | None  # at which the next two are taken; None with one method or different cost models
+    equal_cost: float | None  # that every evaluated run reached; None with one method or different cost models
     loss_at_equal_cost: Spread
     accuracy_at_equal_cost: Spread
     up_bytes: Spread
@@ -78,96 +81,84 @@ class Row:
 def summarise(
     runs: Iterable[Run | str | Path], target_loss: float | None = None, target_accuracy: float | None = None
 ) -> list[Row]:
-    """One row for each method, in the order of their first runs; ``runs`` are folders or loaded runs."""
+    """One row per method, in the order of their first runs; ``runs`` are folders or loaded runs."""
     return summarise_methods(group(loaded(runs))[0], target_loss, target_accuracy)
 
 
 def loaded(runs: Iterable[Run | str | Path]) -> list[Run]:
-    """Runs that are loaded already, and those read from folders and folders of folders."""
-    found: list[Run] = []
-    for run in runs:
-        found += [run] if isinstance(run, Run) else [load_run(path) for path in find_runs([run])]
-    return found
+    """The runs, loaded from their folders (or from folders of folders) where that is still to be done."""
+    return [r for run in runs for r in ([run] if isinstance(run, Run) else map(load_run, find_runs([run])))]
 
 
 def summarise_methods(
     methods: Sequence[Method], target_loss: float | None = None, target_accuracy: float | None = None
 ) -> list[Row]:
-    """``summarise`` for runs that are grouped already."""
+    """``summarise`` for runs that are already grouped."""
     StopWhen(target_loss=target_loss, target_accuracy=target_accuracy)  # refuses impossible targets
-    equal = equal_cost(methods)
+    ends = [run.evaluated_cost[-1] for method in methods for run in method.runs if len(run.evaluated) > 1]
+    cost_models = {str(method.runs[0].config.get("cost")) for method in methods}
+    equal = float(min(ends)) if len(methods) > 1 and len(cost_models) == 1 and ends else None
     return [_row(method, target_loss, target_accuracy, equal) for method in methods]
 
 
 def stated_target(runs: Iterable[Run], name: str) -> float | None:
-    """The "target_loss" or "target_accuracy" that the runs were told to stop at, if those that have one agree."""
-    told = [(run.config.get("stop") or {}).get(name) for run in runs]
-    stated = {float(value) for value in told if value is not None}
+    """The "target_loss" or "target_accuracy" in the stop rules of the runs; None if there is none or they disagree."""
+    targets = [(run.config.get("stop") or {}).get(name) for run in runs]
+    stated = {float(target) for target in targets if target is not None}
     return stated.pop() if len(stated) == 1 else None
 
 
-def equal_cost(methods: Sequence[Method]) -> float | None:
-    """The largest cost that every evaluated run has reached; None with one method, or where cost models differ."""
-    ends = [run.evaluated_cost[-1] for method in methods for run in method.runs if len(run.evaluated) > 1]
-    clocks = {str(method.runs[0].config.get("cost")) for method in methods}
-    return float(min(ends)) if len(methods) > 1 and len(clocks) == 1 and ends else None
-
-
-def cost_to_reach(given: Curve, target: float, *, falling: bool) -> float | None:
+def cost_to_reach(curve: Curve, target: float, *, falling: bool) -> float | None:
     """The cost at which a curve first reaches the target, interpolated between evaluations; None if it never does."""
-    sign = 1.0 if falling else -1.0
-    above = sign * (given.y - target)
-    there = np.flatnonzero(above <= 0)
-    if len(there) == 0:
+    above = curve.y - target if falling else target - curve.y
+    reached = np.flatnonzero(above <= 0)
+    if len(reached) == 0:
         return None
-    i = int(there[0])
+    i = int(reached[0])
     if i == 0:
-        return float(given.x[0])
+        return float(curve.x[0])
     part = above[i - 1] / (above[i - 1] - above[i])
-    return float(given.x[i - 1] + part * (given.x[i] - given.x[i - 1]))
-
-
-def least_used(run: Run) -> float | None:
-    """The least contribution of a client, over the mean of all; None before anything was used."""
-    mean = run.contribution.mean() if len(run.contribution) else 0.0
-    return float(run.contribution.min() / mean) if mean > 0 else None
+    return float(curve.x[i - 1] + part * (curve.x[i] - curve.x[i - 1]))
 
 
 def _row(method: Method, target_loss: float | None, target_accuracy: float | None, equal: float | None) -> Row:
     runs = method.runs
-    loss = {id(run): evaluations(run, "loss", "cost") for run in runs}
-    accuracy = {id(run): evaluations(run, "accuracy", "cost") for run in runs}
 
-    def over(value: Callable[[Run], float | None]) -> Spread:
-        values = [value(run) for run in runs]
-        return Spread(tuple(v for v in values if v is not None), len(runs))
+    def spread(value: Callable[[Run], float | None]) -> Spread:
+        return Spread(tuple(v for v in map(value, runs) if v is not None), len(runs))
 
-    def last(run: Run, values: Floats) -> float | None:
-        # The evaluation before round 1 is not the outcome of a run.
-        outcome = values[(run.evaluated > 0) & np.isfinite(values)]
-        return float(outcome[-1]) if len(outcome) else None
+    def final(run: Run, values: Floats) -> float | None:
+        # The evaluation before round 1 is not a result of the run.
+        results = values[(run.evaluated > 0) & np.isfinite(values)]
+        return float(results[-1]) if len(results) else None
 
-    def reach(curves: dict[int, Curve], target: float | None, *, falling: bool) -> Spread | None:
+    def cost_to(target: float | None, what: str) -> Spread | None:
         if target is None:
             return None
-        return over(lambda run: cost_to_reach(curves[id(run)], target, falling=falling))
+        return spread(lambda run: cost_to_reach(evaluations(run, what, "cost"), target, falling=what == "loss"))
+
+    def at_equal(what: str) -> Spread:
+        return spread(lambda run: None if equal is None else at(evaluations(run, what, "cost"), equal))
+
+    def least_used(run: Run) -> float | None:
+        return float(run.contribution.min() / run.contribution.mean()) if run.contribution.any() else None
 
     return Row(
         label=method.label,
         seeds=tuple(run.seed for run in runs),
         paths=tuple(run.path for run in runs),
-        rounds=over(lambda run: run.rounds),
-        cost=over(lambda run: float(run.cost[-1])),
-        loss=over(lambda run: last(run, run.loss)),
-        accuracy=over(lambda run: last(run, run.accuracy)),
+        rounds=spread(lambda run: run.rounds),
+        cost=spread(lambda run: float(run.cost[-1])),
+        loss=spread(lambda run: final(run, run.loss)),
+        accuracy=spread(lambda run: final(run, run.accuracy)),
         target_loss=target_loss,
         target_accuracy=target_accuracy,
-        cost_to_loss=reach(loss, target_loss, falling=True),
-        cost_to_accuracy=reach(accuracy, target_accuracy, falling=False),
+        cost_to_loss=cost_to(target_loss, "loss"),
+        cost_to_accuracy=cost_to(target_accuracy, "accuracy"),
         equal_cost=equal,
-        loss_at_equal_cost=over(lambda run: None if equal is None else at(loss[id(run)], equal)),
-        accuracy_at_equal_cost=over(lambda run: None if equal is None else at(accuracy[id(run)], equal)),
-        up_bytes=over(lambda run: float(run.up[-1])),
-        down_bytes=over(lambda run: float(run.down[-1])),
-        least_used=over(least_used),
+        loss_at_equal_cost=at_equal("loss"),
+        accuracy_at_equal_cost=at_equal("accuracy"),
+        up_bytes=spread(lambda run: float(run.up[-1])),
+        down_bytes=spread(lambda run: float(run.down[-1])),
+        least_used=spread(least_used),
     )

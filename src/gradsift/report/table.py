@@ -7,77 +7,64 @@ from typing import NamedTuple
 from gradsift.report import text
 from gradsift.report.summary import Row, Spread
 
+Formatter = Callable[[list[float]], tuple[list[str], str]]  # numbers -> their texts and the unit of all
+
 
 class Cell(NamedTuple):
-    """A number of the table as text: its mean, its spread over seeds, and from how many of them if not from all."""
+    """A number as text: the mean, the range over seeds, and the number of seeds if some have no value."""
 
     mean: str
     spread: str = ""
     note: str = ""
 
     def __str__(self) -> str:
-        """On one line."""
+        """All parts on one line."""
         return " ".join(filter(None, (self.mean, self.spread and f"({self.spread})", self.note)))
 
 
 def table(rows: Sequence[Row]) -> tuple[list[str], list[list[Cell]]]:
-    """Column names, and a line of cells for each row; there is no column of a number that no method has."""
-    names, columns = ["Method", "Seeds"], [[Cell(row.label) for row in rows], [Cell(str(len(r.seeds))) for r in rows]]
+    """The column names, and a line of cells for each row; a number that no method has gets no column."""
+    columns = {"Method": [Cell(row.label) for row in rows], "Seeds": [Cell(str(len(row.seeds))) for row in rows]}
     if not rows:
-        return names, []
+        return list(columns), []
 
-    def add(name: str, each: Callable[[Row], Spread | None], show: Formatter, empty: str = "none") -> None:
-        spreads = [each(row) for row in rows]
-        if any(spread is not None and spread.values for spread in spreads):
-            names.append(name)
-            columns.append([_cell(spread, show, empty) for spread in spreads])
+    def add(name: str, spreads: list[Spread], show: Formatter, empty: str = "not evaluated") -> None:
+        if any(spread.values for spread in spreads):
+            columns[name] = [_cell(spread, show, empty) for spread in spreads]
 
-    def reach(name: str, each: Callable[[Row], Spread | None], final: Callable[[Row], Spread]) -> None:
-        # Shown even if no method reached it; a run without an evaluation is told from one that missed the target.
-        names.append(name)
-        columns.append([_cell(each(r), _numbers, "not reached" if final(r).values else "not evaluated") for r in rows])
+    def add_cost_to(name: str, spreads: list[Spread | None], results: list[Spread]) -> None:
+        # Shown even if no method reached the target; a run that was not evaluated did not miss it.
+        columns[name] = [
+            _cell(spread, _digits(4), "not reached" if result.values else "not evaluated")
+            for spread, result in zip(spreads, results, strict=True)
+        ]
 
     equal, loss, accuracy = rows[0].equal_cost, rows[0].target_loss, rows[0].target_accuracy
     if loss is not None:
-        reach(f"Cost to loss {text.number(loss)}", lambda r: r.cost_to_loss, lambda r: r.loss)
+        add_cost_to(f"Cost to loss {text.number(loss)}", [r.cost_to_loss for r in rows], [r.loss for r in rows])
     if accuracy is not None:
-        reach(f"Cost to accuracy {text.percent(accuracy)}", lambda r: r.cost_to_accuracy, lambda r: r.accuracy)
-    if equal is not None and not _all_spent(equal, rows):
-        at_cost = f"at cost {text.number(equal)}"
-        add(f"Loss {at_cost}", lambda r: r.loss_at_equal_cost, _numbers, "not evaluated")
-        add(f"Accuracy {at_cost}", lambda r: r.accuracy_at_equal_cost, _percent, "not evaluated")
-    add("Final loss", lambda r: r.loss, _numbers, "not evaluated")
-    add("Final accuracy", lambda r: r.accuracy, _percent, "not evaluated")
-    add("Cost spent", lambda r: r.cost, _numbers)
-    add("Rounds", lambda r: r.rounds, _whole)
-    add("Sent up", lambda r: r.up_bytes, text.in_bytes)
-    add("Sent down", lambda r: r.down_bytes, text.in_bytes)
-    add("Least-used client", lambda r: r.least_used, _three, "not known")
-    return names, [list(line) for line in zip(*columns, strict=True)]
+        name = f"Cost to accuracy {text.percent(accuracy)}"
+        add_cost_to(name, [r.cost_to_accuracy for r in rows], [r.accuracy for r in rows])
+    # If every run ended near the equal cost, the final numbers already are those at equal cost.
+    if equal is not None and any(cost > 1.05 * equal for row in rows for cost in row.cost.values):
+        add(f"Loss at cost {text.number(equal)}", [r.loss_at_equal_cost for r in rows], _digits(4))
+        add(f"Accuracy at cost {text.number(equal)}", [r.accuracy_at_equal_cost for r in rows], _percent)
+    add("Final loss", [r.loss for r in rows], _digits(4))
+    add("Final accuracy", [r.accuracy for r in rows], _percent)
+    add("Cost spent", [r.cost for r in rows], _digits(4))
+    add("Rounds", [r.rounds for r in rows], _digits(1))
+    add("Sent up", [r.up_bytes for r in rows], text.in_bytes)
+    add("Sent down", [r.down_bytes for r in rows], text.in_bytes)
+    add("Least-used client", [r.least_used for r in rows], _digits(3), "not known")
+    return list(columns), [list(line) for line in zip(*columns.values(), strict=True)]
 
 
-Formatter = Callable[[list[float]], tuple[list[str], str]]  # numbers side by side, and the unit of all
-
-
-def _numbers(values: list[float]) -> tuple[list[str], str]:
-    return text.fixed(values), ""
-
-
-def _three(values: list[float]) -> tuple[list[str], str]:
-    return text.fixed(values, 3), ""
-
-
-def _whole(values: list[float]) -> tuple[list[str], str]:
-    return [f"{value:,.0f}" for value in values], ""
+def _digits(digits: int) -> Formatter:
+    return lambda values: (text.fixed(values, digits), "")
 
 
 def _percent(values: list[float]) -> tuple[list[str], str]:
     return [f"{100 * value:.1f}" for value in values], "%"
-
-
-def _all_spent(equal: float, rows: Sequence[Row]) -> bool:
-    """Whether every run ended near the same cost, so that its final numbers are already those at equal cost."""
-    return all(value <= 1.05 * equal for row in rows for value in row.cost.values)
 
 
 def _cell(spread: Spread | None, show: Formatter, empty: str) -> Cell:
@@ -88,7 +75,6 @@ def _cell(spread: Spread | None, show: Formatter, empty: str) -> Cell:
     low, high = min(spread.values), max(spread.values)
     shown, unit = show([fmean(spread.values), low, high])
     mean = f"{shown[0]}\N{NO-BREAK SPACE}{unit}" if unit else shown[0]
-    some = "" if len(spread.values) == spread.seeds else f"{len(spread.values)} of {spread.seeds} seeds"
     if len(spread.values) == 1:
-        return Cell(mean, "", some)
-    return Cell(mean, "all equal" if low == high else f"{shown[1]} to {shown[2]}", some)
+        return Cell(mean, "", spread.missing)
+    return Cell(mean, "all equal" if low == high else f"{shown[1]} to {shown[2]}", spread.missing)

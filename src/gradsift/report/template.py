@@ -1,4 +1,4 @@
-"""The page: one HTML file with everything in it and nothing that asks for more. Jinja2 escapes every value."""
+"""Jinja2 templates of the page, one HTML file that loads no other file. Jinja2 escapes every value."""
 
 STYLE = """
 :root { color-scheme: light dark; {{ light }} --soft: #f5f7f9; --quiet: #525b66; --link: #0a558c; }
@@ -32,9 +32,8 @@ figcaption .files { display: block; margin-top: .35rem; }
 table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; padding: .6rem .75rem; font-size: .86rem; line-height: 1.45; }
 th, td { text-align: left; vertical-align: top; padding: .5rem .75rem; border-top: 1px solid var(--grid); }
-thead th { font-weight: 600; line-height: 1.3; vertical-align: bottom; background: var(--soft); }
-thead th { overflow-wrap: break-word; }
-tbody th { font-weight: 600; }
+th { font-weight: 600; }
+thead th { line-height: 1.3; vertical-align: bottom; background: var(--soft); overflow-wrap: break-word; }
 .summary td, .summary thead th { padding: .5rem .55rem; }
 .summary tbody th { min-width: 11rem; }
 .summary th, .summary td { overflow-wrap: break-word; }
@@ -55,8 +54,8 @@ footer { margin-top: 3rem; padding-bottom: 2.5rem; font-size: .86rem; color: var
   .stack thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
   .stack tr { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr));
     border-top: 1px solid var(--grid); padding-bottom: .5rem; }
-  .stack tbody th { grid-column: 1 / -1; background: var(--soft); border: 0; }
-  .stack tbody th { padding: .6rem .75rem; margin-bottom: .35rem; }
+  .stack tbody th { grid-column: 1 / -1; background: var(--soft); border: 0; padding: .6rem .75rem;
+    margin-bottom: .35rem; }
   .stack td, .summary.stack td { display: grid; grid-template-columns: 9.5rem minmax(0, 1fr); gap: .75rem;
     border: 0; padding: .25rem .75rem; }
   .stack td::before { content: attr(data-label); color: var(--quiet); }
@@ -93,7 +92,18 @@ footer { margin-top: 3rem; padding-bottom: 2.5rem; font-size: .86rem; color: var
 }
 """
 
-PAGE = """<!doctype html>
+PAGE = """{% macro table(label, kind, columns, caption="") %}
+<div class="wide" role="region" aria-labelledby="{{ label }}" tabindex="0">
+<table class="{{ kind }}" role="table">
+{% if caption %}<caption>{{ caption }}</caption>{% endif %}
+<thead role="rowgroup"><tr role="row">
+{%- for name in columns %}<th scope="col" role="columnheader">{{ name }}</th>{% endfor -%}
+</tr></thead>
+<tbody role="rowgroup">{{ caller() }}</tbody>
+</table>
+</div>
+{%- endmacro -%}
+<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -117,25 +127,17 @@ PAGE = """<!doctype html>
 {% endif %}
 <section aria-labelledby="summary">
 <h2 id="summary">Summary</h2>
-<div class="wide" role="region" aria-labelledby="summary" tabindex="0">
-<table class="summary stack" role="table">
-<caption>{{ summary.caption }}</caption>
-<thead role="rowgroup"><tr role="row">
-{%- for name in summary.columns %}<th scope="col" role="columnheader">{{ name }}</th>{% endfor -%}
-</tr></thead>
-<tbody role="rowgroup">
-{% for line in summary.lines %}
+{% call table("summary", "summary stack", columns, caption) %}
+{% for line in lines %}
 <tr role="row"><th scope="row" role="rowheader">{{ swatches[loop.index0] }}{{ line[0].mean }}</th>
-{%- for cell in line[1:] %}<td role="cell" data-label="{{ summary.columns[loop.index] }}"><span>{{ cell.mean }}
+{%- for cell in line[1:] %}<td role="cell" data-label="{{ columns[loop.index] }}"><span>{{ cell.mean }}
 {%- if cell.spread %}<span class="spread">{{ cell.spread }}</span>{% endif %}
 {%- if cell.note %}<span class="note">{{ cell.note }}</span>{% endif %}</span></td>{% endfor -%}
 </tr>
 {% endfor %}
-</tbody>
-</table>
-</div>
+{% endcall %}
 </section>
-{% for section in sections %}
+{% for section in sections if section.figures or section.text %}
 <section aria-labelledby="{{ section.id }}">
 <h2 id="{{ section.id }}">{{ section.title }}</h2>
 {% for line in section.text %}<p>{{ line }}</p>{% endfor %}
@@ -143,10 +145,11 @@ PAGE = """<!doctype html>
 {% for figure in section.figures %}
 <figure id="figure-{{ figure.name }}">
 <h3>{{ figure.title }}</h3>
-{{ figure.svg }}
+{{ svg(figure) }}
 <figcaption>{{ figure.caption }}
-{%- if figure.files %}<span class="files">Files:
-{%- for file in figure.files %} <a href="{{ file }}">{{ file.rpartition("/")[2] }}</a>{% endfor %}</span>{% endif -%}
+{%- if formats %}<span class="files">Files:
+{%- for kind in formats %} <a href="figures/{{ figure.name }}.{{ kind }}">{{ figure.name }}.{{ kind }}</a>{% endfor -%}
+</span>{% endif -%}
 </figcaption>
 </figure>
 {% endfor %}
@@ -157,57 +160,40 @@ PAGE = """<!doctype html>
 <h2 id="configuration">Configuration</h2>
 {% if apart %}
 <h3 id="apart">What sets the methods apart</h3>
-<div class="wide" role="region" aria-labelledby="apart" tabindex="0">
-<table class="stack" role="table">
-<thead role="rowgroup"><tr role="row"><th scope="col" role="columnheader">Method</th>
-<th scope="col" role="columnheader">Settings</th></tr></thead>
-<tbody role="rowgroup">
-{% for method in apart %}
-<tr role="row"><th scope="row" role="rowheader">{{ method.label }}</th><td role="cell" class="whole"><dl>
-{%- for path, value in method.settings %}<dt><code>{{ path }}</code></dt><dd>{{ value }}</dd>{% endfor -%}
+{% call table("apart", "stack", ["Method", "Settings"]) %}
+{% for label, settings in apart %}
+<tr role="row"><th scope="row" role="rowheader">{{ label }}</th><td role="cell" class="whole"><dl>
+{%- for path, value in settings %}<dt><code>{{ path }}</code></dt><dd>{{ value }}</dd>{% endfor -%}
 </dl></td></tr>
 {% endfor %}
-</tbody>
-</table>
-</div>
+{% endcall %}
 {% endif %}
 <h3 id="shared">The same in all runs</h3>
-<div class="wide" role="region" aria-labelledby="shared" tabindex="0">
-<table class="config">
-<thead><tr><th scope="col">Setting</th><th scope="col">Value</th></tr></thead>
-<tbody>
+{% call table("shared", "config", ["Setting", "Value"]) %}
 {% for path, value in shared %}
-<tr><th scope="row"><code>{{ path }}</code></th><td>
+<tr role="row"><th scope="row" role="rowheader"><code>{{ path }}</code></th><td role="cell">
 {%- if "\\n" in value %}<pre>{{ value }}</pre>{% else %}{{ value }}{% endif %}</td></tr>
 {% endfor %}
-</tbody>
-</table>
-</div>
+{% endcall %}
 <h3 id="runs">Runs</h3>
-<div class="wide" role="region" aria-labelledby="runs" tabindex="0">
-<table class="stack" role="table">
-<thead role="rowgroup"><tr role="row">{% for name in ("Folder", "Method", "Seed", "Rounds", "Of its own") %}
-<th scope="col" role="columnheader">{{ name }}</th>{% endfor %}</tr></thead>
-<tbody role="rowgroup">
-{% for run in runs %}
-<tr role="row"><th scope="row" role="rowheader"><code>{{ run.folder }}</code></th>
-<td role="cell" data-label="Method">{{ run.method }}</td>
-<td role="cell" data-label="Seed">{{ run.seed }}</td>
-<td role="cell" data-label="Rounds">{{ run.rounds }}</td>
-<td role="cell" data-label="Of its own"><span>{% for path, value in run.own %}<code>{{ path }}</code> {{ value }}
+{% call table("runs", "stack", ["Folder", "Method", "Seed", "Rounds", "Own settings"]) %}
+{% for folder, method, seed, rounds, settings in runs %}
+<tr role="row"><th scope="row" role="rowheader"><code>{{ folder }}</code></th>
+<td role="cell" data-label="Method">{{ method }}</td>
+<td role="cell" data-label="Seed">{{ seed }}</td>
+<td role="cell" data-label="Rounds">{{ rounds }}</td>
+<td role="cell" data-label="Own settings"><span>{% for path, value in settings %}<code>{{ path }}</code> {{ value }}
 {%- if not loop.last %}; {% endif %}{% else %}–{% endfor %}</span></td></tr>
 {% endfor %}
-</tbody>
-</table>
-</div>
+{% endcall %}
 </section>
 </main>
 <footer>
 <p>How the curves are made: a run is evaluated every few rounds, and seeds reach those rounds at different costs. Each
-seed is interpolated linearly between its own evaluations, on one grid for all seeds of the method; nothing is
-extrapolated, so the mean and the band end where the shortest seed ends, and what longer seeds have beyond it is drawn
-as thin lines. A cost to reach a target is read from the line between the last evaluation that misses it and the first
-that meets it; seeds that never do are counted, not averaged.</p>
+seed is interpolated linearly between its own evaluations, on one grid for all seeds of the method. Nothing is
+extrapolated: the mean and the band end where the shortest seed ends, and longer seeds continue as thin lines. The cost
+to reach a target is read from the line between the last evaluation that misses the target and the first that meets it;
+seeds that never reach it are counted, not averaged.</p>
 <p>Made by gradsift {{ version }}.</p>
 </footer>
 </body>

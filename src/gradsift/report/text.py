@@ -1,17 +1,20 @@
-"""Numbers, JSON values and tables as text for a reader."""
+"""Numbers, JSON values and tables as text."""
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
-Table = tuple[list[str], list[list[str]]]  # the names of the columns, and the lines
+Table = tuple[list[str], list[list[str]]]  # column names, and the cells of each line
 
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
+# Control characters, surrogates and noncharacters, which XML or UTF-8 cannot hold.
+UNWRITABLE = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def number(value: float, digits: int = 4) -> str:
-    """``digits`` significant digits, all digits of the integer part, thousands apart: 0.1235, 12.35, 1,234, 123,457."""
+    """A number to ``digits`` significant digits, with the integer part in full: 0.1235, 12.35, 1,234, 123,457."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     size = math.floor(math.log10(abs(value)))
@@ -22,7 +25,7 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def fixed(values: list[float], digits: int = 4) -> list[str]:
-    """Numbers that stand side by side, all with the decimals that the largest needs for ``digits`` digits."""
+    """Numbers to be shown side by side, all with the decimals that the largest needs for ``digits`` digits."""
     largest = max(map(abs, values))
     if largest == 0 or not 1e-4 <= largest < 1e15:
         return [number(value, digits) for value in values]
@@ -31,7 +34,7 @@ def fixed(values: list[float], digits: int = 4) -> list[str]:
 
 
 def in_bytes(values: list[float]) -> tuple[list[str], str]:
-    """Numbers of bytes in the unit of the largest, and the unit."""
+    """Numbers of bytes in the unit that suits the largest, and that unit."""
     largest = max(map(abs, values))
     step = 0
     while largest >= 1000 and step < len(UNITS) - 1:
@@ -40,9 +43,9 @@ def in_bytes(values: list[float]) -> tuple[list[str], str]:
 
 
 def some_bytes(value: float) -> str:
-    """One number of bytes with its unit."""
+    """One number of bytes with its unit, without trailing zeros."""
     (amount,), unit = in_bytes([value])
-    return f"{amount} {unit}"
+    return f"{number(float(amount.replace(',', '')))} {unit}"
 
 
 def percent(value: float) -> str:
@@ -51,8 +54,8 @@ def percent(value: float) -> str:
 
 
 def clean(value: str) -> str:
-    """Only what XML and UTF-8 can hold: control characters and halves of surrogate pairs become U+FFFD."""
-    return "".join(c if _is_writable(c) else "\ufffd" for c in value)
+    """Replace each character that XML or UTF-8 cannot hold by U+FFFD."""
+    return UNWRITABLE.sub("\ufffd", value)
 
 
 def plain(value: Any) -> str:
@@ -61,9 +64,7 @@ def plain(value: Any) -> str:
         return clean(value)
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
-    if isinstance(value, float):
-        return number(value, 6)
-    return json.dumps(value)
+    return number(value, 6) if isinstance(value, float) else json.dumps(value)
 
 
 def shortened(value: Any, length: int) -> str:
@@ -73,7 +74,7 @@ def shortened(value: Any, length: int) -> str:
 
 
 def aligned(rows: Sequence[Sequence[object]]) -> str:
-    """A table for the terminal, one line for each row; the first row is the heading."""
+    """A table for the terminal, one line per row; the first row is the heading."""
     cells = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
@@ -84,8 +85,3 @@ def markdown(names: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """A table in Markdown."""
     rows = [names, ["---"] * len(names), *lines]
     return "".join("| " + " | ".join(cell.replace("\N{NO-BREAK SPACE}", " ") for cell in row) + " |\n" for row in rows)
-
-
-def _is_writable(character: str) -> bool:
-    code = ord(character)
-    return character in "\n\t" or (code >= 32 and not 0xD800 <= code < 0xE000 and code not in (0xFFFE, 0xFFFF))
