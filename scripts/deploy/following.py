@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 _STARTED = re.compile(r"Successfully started run (\d+)")
 _DIM = re.compile(r"gradsift: \S+ of (\d+) weights")
-_REFUSED = re.compile(r"gradsift: .*(refused|turned away|did not say who it is|gave up).*")
+_REFUSED = re.compile(r"gradsift: .*(refused|turned away|did not identify itself|discarded).*")
 _METRICS = re.compile(r"MetricRecord: (\{.*\})")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -51,7 +51,7 @@ def app(folder: Path | None = None, probe: bool = True) -> ClientApp:
             int(context.node_config["partition-id"]),
             message.content.config_records["config"]["server-round"],
         )
-        # Drawn by what was drawn before, too: whoever trains twice in a round draws twice.
+        # The seed includes what was drawn before: a client that trains twice in a round draws twice.
         source = np.random.default_rng([client, int(str(number)), abs(int(total.sum() * 64))])
         gradient = source.integers(-64, 65, DIM) / 64
         context.state[BOOKS] = ArrayRecord({"sum": ArrayRecord([total + gradient])["0"]})
@@ -80,9 +80,9 @@ class Books:
         def written(rounds: Rounds, plan: Plan, uploads: dict[int, Upload]) -> Record:
             record = merge(rounds, plan, uploads)
             for client, upload in uploads.items():
-                settle, sent = rounds.state.clients[client].settle, upload.sent
-                assert settle is not None
-                kept = Sparse(sent.indices[settle.kept], sent.values[settle.kept], sent.dim)
+                merged, sent = rounds.clients[client].merged_upload, upload.sent
+                assert merged is not None
+                kept = Sparse(sent.indices[merged.kept], sent.values[merged.kept], sent.dim)
                 self.delivered.setdefault(client, {})[plan.rnd.number] = densify(kept)
             return record
 
@@ -127,7 +127,7 @@ def go_back(out: Path, old: Path) -> None:
 
 
 def state_of(strategy: SparseStrategy, grid: LocalGrid, client: int, folder: Path | None = None) -> ClientState | None:
-    return Store(grid.context(client), strategy._experiment, str(client), folder).load()
+    return Store(grid.context(client), strategy._log.experiment, str(client), folder).load()
 
 
 def computed(grid: LocalGrid, client: int) -> Tensor:
@@ -139,9 +139,9 @@ def computed(grid: LocalGrid, client: int) -> Tensor:
 
 
 def catch_up(strategy: SparseStrategy, grid: LocalGrid) -> None:
-    """Everyone is brought up to date and settles, without training."""
+    """All clients update their weights and settle, without training."""
     fraction, strategy.fraction_evaluate = strategy.fraction_evaluate, 1.0
-    for _ in range(2):  # whoever is found to be behind in the first is sent everything in the second
+    for _ in range(2):  # a client that is behind in the first is sent the full weights in the second
         messages = strategy.configure_evaluate(0, arrays(), ConfigRecord(), grid)
         strategy.aggregate_evaluate(0, grid.send_and_receive(messages))
     strategy.fraction_evaluate = fraction

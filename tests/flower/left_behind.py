@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def left_behind(folder: Path) -> list[str]:
-    """Their commands; an ended process that nobody has asked about yet has none."""
+    """The commands of these processes; a zombie process has none."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -16,7 +16,7 @@ from flwr.common.serde import context_from_proto, context_to_proto
 from gradsift import GradsiftError
 from gradsift.errors import RunError
 from gradsift.flower import client_state
-from gradsift.flower.client_state import CONTEXT_LIMIT, ClientState, Store, default_folder
+from gradsift.flower.client_state import CONTEXT_LIMIT, ClientState, Store
 from gradsift.flower.layout import Layout
 from tests.doc_pages import ROOT
 from tests.flower.grid import LocalGrid
@@ -39,23 +39,23 @@ def state(dim: int, fill: float = 1.0, version: int = 4) -> ClientState:
         -weights,
         {"buffer": torch.arange(3)},
         version,
-        settled=5,
+        last_settled=5,
         uploaded=6,
         upload=b"\x00bytes\xff",
         session="s",
         sessions="r s",
         report="{}",
-        moved={"buffer": torch.arange(3) + 1},
+        sent_buffers={"buffer": torch.arange(3) + 1},
     )
 
 
 def assert_same(one: ClientState | None, other: ClientState) -> None:
     assert one is not None
-    for name in ("layout", "version", "settled", "uploaded", "upload", "session", "sessions", "report"):
+    for name in ("layout", "version", "last_settled", "uploaded", "upload", "session", "sessions", "report"):
         assert getattr(one, name) == getattr(other, name), name
     assert torch.equal(one.weights, other.weights)
     assert torch.equal(one.residual, other.residual)
-    for mine, theirs in ((one.rest, other.rest), (one.moved, other.moved)):
+    for mine, theirs in ((one.non_trainable, other.non_trainable), (one.sent_buffers, other.sent_buffers)):
         assert mine.keys() == theirs.keys()
         assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 
@@ -81,11 +81,11 @@ def test_a_given_folder_is_used_for_any_size(tmp_path: Path) -> None:
 
 def test_thirty_million_weights_are_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
-    assert default_folder() == tmp_path / "gradsift"
     where = context()
     Store(where, EXPERIMENT, "3", None).save(state(10))
     large = state(LARGE, 2.5)
     Store(where, EXPERIMENT, "3", None).save(large)
+    assert (tmp_path / "gradsift" / EXPERIMENT / "client-3.npz").is_file()
     assert sum(record.count_bytes() for record in where.state.values()) < CONTEXT_LIMIT
     assert_same(Store(where, EXPERIMENT, "3", None).load(), large)
 
@@ -196,8 +196,8 @@ def test_where_the_state_is_does_not_depend_on_the_upload(tmp_path: Path, monkey
 )
 def test_a_server_cannot_name_a_folder_elsewhere(experiment: str, tmp_path: Path) -> None:
     strategy, grid = strategy_of(), LocalGrid(lambda: app(tmp_path / "a" / "b"), 2)
-    strategy._experiment = experiment
-    with pytest.raises(RunError, match="no client has said who it is"):
+    strategy._log.experiment = experiment
+    with pytest.raises(RunError, match="no client has identified itself"):
         play(strategy, grid)
     assert all("must be 16 hexadecimal digits" in refusal.reason or not experiment for refusal in strategy.refused)
     assert len(strategy.refused) == 2

@@ -50,7 +50,7 @@ def round_of(
 
 
 def state(strategy: SparseStrategy, grid: LocalGrid, client: int = 0) -> Any:
-    found = Store(grid.context(client), strategy._experiment, str(client), None).load()
+    found = Store(grid.context(client), strategy._log.experiment, str(client), None).load()
     assert found is not None
     return found
 
@@ -71,7 +71,7 @@ def test_received_minus_returned_is_the_gradient() -> None:
     largest = start.abs().topk(2).indices
     want = start.clone()
     want[largest] /= 2
-    torch.testing.assert_close(strategy.rounds.state.weights, want, rtol=0, atol=1e-15)
+    torch.testing.assert_close(strategy.rounds.weights, want, rtol=0, atol=1e-15)
     round_of(strategy, grid, model, 2)
     torch.testing.assert_close(state(strategy, grid).weights, want, rtol=0, atol=1e-15)
     left = start / 2
@@ -146,7 +146,7 @@ def test_buffers_are_averaged_and_sent() -> None:
         assert torch.equal(after["constant"], torch.arange(3.0))
     assert strategy.refused == []
     round_of(strategy, grid, model, 3)
-    torch.testing.assert_close(state(strategy, grid).rest["norm.running_mean"], torch.full((3,), 2.0))
+    torch.testing.assert_close(state(strategy, grid).non_trainable["norm.running_mean"], torch.full((3,), 2.0))
 
 
 class Small(nn.Module):
@@ -244,7 +244,7 @@ def test_half_precision_is_kept_in_full_between_the_rounds() -> None:
     for number in range(1, 9):
         round_of(strategy, grid, model, number)
     assert strategy.refused == []
-    moved = before - strategy.rounds.state.weights[:4]
+    moved = before - strategy.rounds.weights[:4]
     # One element a round, of four that grow by a quarter; float16 could not hold one of these steps.
     assert float(moved.sum()) == pytest.approx(1e-4 * (0.25 + 0.5 + 0.75 + 5 * 1), rel=0.05)
 
@@ -381,7 +381,7 @@ def test_local_steps_call_a_train_function_that_returns_gradients() -> None:
     # Each step halves the weights, and so do the rounds' sums: everything is sent.
     for power, (_, weights) in enumerate(given):
         torch.testing.assert_close(weights, start / 2**power, rtol=0, atol=1e-15)
-    torch.testing.assert_close(strategy.rounds.state.weights, start / 2**6, rtol=0, atol=1e-15)
+    torch.testing.assert_close(strategy.rounds.weights, start / 2**6, rtol=0, atol=1e-15)
     assert first is not None
     assert second is not None
     assert (first["loss"], second["loss"]) == (2.0, 5.0)  # the mean over the steps

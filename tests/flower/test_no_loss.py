@@ -34,7 +34,7 @@ def assert_balanced(
     for client in range(CLIENTS):
         state = state_of(strategy, grid, client)
         assert state is not None
-        assert torch.equal(state.weights, strategy.rounds.state.weights), client
+        assert torch.equal(state.weights, strategy.rounds.weights), client
         delivered = books.total(client) - written_off.get(client, torch.zeros(()))
         assert torch.equal(delivered + state.residual, computed(grid, client)), client
 
@@ -87,7 +87,7 @@ def test_the_books_are_balanced(
                     grid.contexts[node_of(client)] = remembered.pop(client)
                     state = state_of(strategy, grid, client)
                     if books.last(client) > (0 if state is None else state.uploaded):
-                        # It does not know what was taken from it: it has to give up its residual.
+                        # It does not know which upload was merged since, so it discards its residual.
                         written_off[client] = books.total(client) - computed(grid, client)
                 elif what == "server restart":
                     end(strategy)

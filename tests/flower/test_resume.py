@@ -66,7 +66,7 @@ def test_a_server_that_ends_between_two_exchanges_asks_again(
     whole, grid = strategy_of(**how), LocalGrid(app, CLIENTS)
     for number in range(1, 6):
         play(whole, grid, number)
-    expected, control = list(seen), whole.rounds.state.server.control
+    expected, control = list(seen), whole.rounds.server.control
     assert [number for number, _ in expected] == [1, 2, 3, 4, 5]
     assert all(loss is not None for _, loss in expected)
 
@@ -86,8 +86,8 @@ def test_a_server_that_ends_between_two_exchanges_asks_again(
     play(strategy, grid, 5)
     end(strategy)
     assert seen == expected
-    assert strategy.rounds.state.server.control == control
-    assert torch.equal(strategy.rounds.state.weights, whole.rounds.state.weights)
+    assert strategy.rounds.server.control == control
+    assert torch.equal(strategy.rounds.weights, whole.rounds.weights)
     # What it takes to ask again is counted in the record of the round.
     assert strategy.records[2]["down_bytes"] == pytest.approx(whole.records[2]["down_bytes"], rel=0.05)
     assert strategy.records[2]["up_bytes"] == pytest.approx(whole.records[2]["up_bytes"], rel=0.05)

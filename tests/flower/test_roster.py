@@ -1,4 +1,4 @@
-"""Who is who: numbers that are none, and nodes that wait for a number that is taken."""
+"""Which node is which client: invalid client numbers, and nodes that wait for a number that is taken."""
 
 import copy
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ def answering_as(name: str, node: int) -> Callable[[Message], Iterable[Message]]
 
 
 @pytest.mark.parametrize("name", ["9" * 5000, "9" * 21, "00", "01", "-1", "+1", "1_0", " 1", "\u0661", "x", ""])
-def test_a_number_that_is_none_is_refused_and_the_others_go_on(name: str) -> None:
+def test_an_invalid_client_number_is_refused_and_the_others_go_on(name: str) -> None:
     strategy, grid = strategy_of(), LocalGrid(app, CLIENTS)
     grid.tamper = answering_as(name, node_of(1))
     for number in (1, 2):

@@ -130,7 +130,7 @@ def test_the_loss_of_training_is_the_mean_of_the_clients(name: str) -> None:
 def test_an_evaluation_by_the_clients_is_recorded(
     given: dict[str, Any], expected: tuple[Any, Any], tmp_path: Path
 ) -> None:
-    """Also where it cannot be: a number that is none, which a record could not hold, ends no run."""
+    """A metric that is not a finite number is recorded as None, and does not end the run."""
     grid = LocalGrid(app, CLIENTS)
     grid.tamper = with_metrics({"loss": math.nan}, given)
     strategy = strategy_of(fraction_evaluate=1.0, out=tmp_path / "run")
@@ -155,7 +155,7 @@ def test_an_evaluation_by_the_server_comes_first(tmp_path: Path) -> None:
 # Kills.
 
 FORMS = [{"exchanges": 1}, {"exchanges": 2}]
-# Bytes after a kill are others: clients say again what they hold, and are told again what was kept.
+# Bytes differ after a kill: clients report again what they hold, and are sent again which elements were kept.
 BYTES = {"up_bytes", "down_bytes"}
 
 
@@ -216,7 +216,7 @@ def test_a_killed_run_is_continued_as_if_nothing_had_been(
     continued = go(learning(out, **how), grid)
     assert without_bytes(continued.records) == without_bytes(whole.records)
     assert read_records(out) == continued.records
-    ours, theirs = continued.rounds.state, whole.rounds.state
+    ours, theirs = continued.rounds, whole.rounds
     assert torch.equal(ours.weights, theirs.weights)
     assert (ours.server.control, ours.server.spent) == (theirs.server.control, theirs.server.spent)
 
@@ -258,7 +258,7 @@ def test_what_the_clients_evaluated_survives_a_kill_between_the_rounds(
 
 
 class Cut:
-    """The n-th thing that is written is cut in its middle, and the process ends; what a kill leaves lies around."""
+    """The n-th write stops in its middle and ends the process, which leaves the temporary files of a kill behind."""
 
     def __init__(self, patch: pytest.MonkeyPatch, number: int) -> None:
         self.left, self.cut = number, ""
@@ -320,7 +320,7 @@ def test_whatever_is_cut_while_it_is_written_nothing_is_missing_or_there_twice(
         continued = go(learning(there, **how), both)
         assert without_bytes(continued.records) == without_bytes(whole.records), number
         assert read_records(there) == continued.records
-        assert torch.equal(continued.rounds.state.weights, whole.rounds.state.weights), number
+        assert torch.equal(continued.rounds.weights, whole.rounds.weights), number
         # Only the server did: a round that the clients had trained for is trained again, and no gradient is lost.
         with pytest.MonkeyPatch.context() as patch:
             merged_since = books.delivered
@@ -356,7 +356,7 @@ def test_a_strategy_may_be_started_again(tmp_path: Path) -> None:
         strategy.start(grid, arrays(), num_rounds=rounds, evaluate_fn=evaluate)
         assert read_config(tmp_path / "run")["stop"]["rounds"] == rounds
     assert without_bytes(strategy.records) == without_bytes(whole.records)
-    assert torch.equal(strategy.rounds.state.weights, whole.rounds.state.weights)
+    assert torch.equal(strategy.rounds.weights, whole.rounds.weights)
     assert strategy.refused == []
     assert len({message.content.config_records[RECORD]["session"] for message in grid.sent}) == 4
 
@@ -377,7 +377,7 @@ def test_a_client_that_came_in_a_round_that_was_lost_is_asked_again(
         grid.tamper = come
         with pytest.raises(Killed):
             go(strategy, grid)
-    assert CLIENTS in strategy.rounds.state.clients
+    assert CLIENTS in strategy.rounds.clients
     go(strategy, grid)
     assert [record["clients"] for record in strategy.records] == [3, 4, 4, 4]
     assert strategy.refused == []
@@ -412,7 +412,7 @@ def test_a_folder_that_is_no_run_is_refused_at_once(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_a_simulated_run_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
-    """With records after its last checkpoint, which whoever restores it would cut off."""
+    """Also its records after the last checkpoint, which restoring would remove."""
     out = tmp_path / "run"
     with pytest.raises(Killed):
         gradsift.simulate(
@@ -472,7 +472,7 @@ def test_a_new_client_leaves_the_earlier_ones_their_places(tmp_path: Path) -> No
     end(strategy)
     used = [record["contribution"] for record in strategy.records]
     assert [len(each) for each in used] == [4, 5, 6, 6, 6]
-    assert list(strategy.rounds.state.clients) == [1, 2, 4, 5, 3, 0]
+    assert list(strategy.rounds.clients) == [1, 2, 4, 5, 3, 0]
     assert [[place for place, count in enumerate(each) if not count] for each in used] == [[], [], [], [0], []]
 
 

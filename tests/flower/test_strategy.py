@@ -166,9 +166,7 @@ def test_losses_whose_mean_is_not_finite_are_none(exchanges: int, caplog: pytest
     play(unchanged, silent)
     assert "the mean losses are [inf, inf, inf]: not used" in caplog.text
     assert strategy.refused == []
-    assert (
-        strategy.rounds.state.server.control == unchanged.rounds.state.server.control
-    )  # as if nobody had said anything
+    assert strategy.rounds.server.control == unchanged.rounds.server.control  # as without any losses
     grid.tamper = lambda reply: [reply]
     assert play(strategy, grid)["clients"] == CLIENTS
 
@@ -182,7 +180,7 @@ def test_an_upload_of_another_size_is_refused_without_a_vote(size: int, monkeypa
         strategy = strategy_of(controller="extended-sign", min_train_nodes=1, min_available_nodes=1)
         grid = LocalGrid(app, clients)
         play(strategy, grid)
-        before = strategy.rounds.state.weights.clone()
+        before = strategy.rounds.weights.clone()
         short = sparse(list(range(size)), [1.0] * size)
 
         def tamper(reply: Message, short: bytes = short) -> Iterable[Message]:
@@ -193,7 +191,7 @@ def test_an_upload_of_another_size_is_refused_without_a_vote(size: int, monkeypa
         assert (record["clients"], record["refused"]) == (0, clients)
         asked = record["used_k"]
         assert {r.reason for r in strategy.refused} == {f"its upload has {size} elements, the order asks for {asked}"}
-        assert torch.equal(strategy.rounds.state.weights, before)
+        assert torch.equal(strategy.rounds.weights, before)
         assert all("losses" in reply.content.config_records[RECORD] for reply in grid.replies[-clients:])
         assert used[-1] == []  # though they sent some
 
@@ -264,7 +262,9 @@ def test_a_reply_of_a_stranger_is_refused() -> None:
     replies = grid.send_and_receive(messages)
     del strategy._roster.client_of[node_of(2)]
     strategy.aggregate_train(2, replies)
-    assert [(r.client, r.node, r.reason) for r in strategy.refused] == [(None, node_of(2), "it has not said who it is")]
+    assert [(r.client, r.node, r.reason) for r in strategy.refused] == [
+        (None, node_of(2), "it has not identified itself")
+    ]
 
 
 def test_a_controller_with_a_k_for_each_client_needs_one_for_each() -> None:
@@ -296,12 +296,12 @@ def test_every_client_is_held_to_its_own_k() -> None:
 def test_a_round_in_which_nobody_answers_changes_nothing() -> None:
     strategy, grid = strategy_of(controller="sign"), LocalGrid(app, CLIENTS)
     play(strategy, grid)
-    before, control = strategy.rounds.state.weights.clone(), strategy.rounds.state.server.control
+    before, control = strategy.rounds.weights.clone(), strategy.rounds.server.control
     grid.faults = lambda node, message: "lost"  # noqa: ARG005
     record = play(strategy, grid)
     assert (record["round"], record["clients"], record["refused"]) == (2, 0, CLIENTS)
-    assert torch.equal(strategy.rounds.state.weights, before)
-    assert strategy.rounds.state.server.control == control
+    assert torch.equal(strategy.rounds.weights, before)
+    assert strategy.rounds.server.control == control
     grid.faults = lambda node, message: ""  # noqa: ARG005
     assert play(strategy, grid)["clients"] == CLIENTS
 
@@ -346,7 +346,7 @@ def test_a_node_without_a_number_goes_by_its_id() -> None:
 
     grid.make = plain
     assert play(strategy, grid)["clients"] == CLIENTS + 1
-    assert 77 in strategy.rounds.state.clients
+    assert 77 in strategy.rounds.clients
 
 
 @pytest.mark.parametrize("probe", [True, False])
@@ -355,7 +355,7 @@ def test_the_start_up_line_says_how_k_is_chosen(probe: bool, caplog: pytest.LogC
     with caplog.at_level(logging.INFO, "flwr"):
         play(strategy, LocalGrid(lambda: app(probe=probe), CLIENTS))
     assert ("is chosen by ExtendedSign" in caplog.text) == probe
-    assert ("is fixed by Fixed(k=1): no client was given a probe" in caplog.text) == (not probe)
+    assert ("is set by Fixed(k=1): no client was given a probe" in caplog.text) == (not probe)
     assert ("client 0 was given no probe" in caplog.text) == (not probe)
 
 
@@ -375,7 +375,7 @@ def test_evaluation_brings_its_clients_up_to_date() -> None:
         for client in range(4):
             state = state_of(strategy, grid, client)
             assert state is not None
-            assert torch.equal(state.weights, strategy.rounds.state.weights)
+            assert torch.equal(state.weights, strategy.rounds.weights)
             assert state.version == number
 
 
@@ -431,7 +431,7 @@ def test_a_whole_run_by_start(tmp_path: Path) -> None:
     assert torch.equal(again.arrays.to_torch_state_dict()["bias"], result.arrays.to_torch_state_dict()["bias"])
 
 
-def test_a_client_with_an_older_state_gives_up_its_residual(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_with_an_older_state_discards_its_residual(caplog: pytest.LogCaptureFixture) -> None:
     strategy, grid = strategy_of(), LocalGrid(app, CLIENTS)
     play(strategy, grid)
     old = copy.deepcopy(grid.context(1))
@@ -441,7 +441,7 @@ def test_a_client_with_an_older_state_gives_up_its_residual(caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING, "flwr"):
         records = [play(strategy, grid) for _ in range(2)]  # it is found behind, then sent everything
     assert [(record["refused"], record["resets"]) for record in records] == [(1, 0), (0, 1)]
-    assert "client 1 gave up its residual" in caplog.text
+    assert "client 1 discarded its residual" in caplog.text
     assert "it does not know its upload of round 3" in caplog.text
 
 
@@ -449,8 +449,8 @@ def test_without_training_there_is_only_evaluation() -> None:
     strategy, grid = strategy_of(fraction_train=0, fraction_evaluate=1.0), LocalGrid(app, CLIENTS)
     strategy.start(grid, arrays(), num_rounds=2)
     assert strategy.records == []
-    assert strategy.rounds.state.version == 0
-    assert [len(nodes) for nodes in grid.asked] == [0, CLIENTS, CLIENTS, 0, CLIENTS]  # the second: who are you
+    assert strategy.rounds.version == 0
+    assert [len(nodes) for nodes in grid.asked] == [0, CLIENTS, CLIENTS, 0, CLIENTS]  # the second is the hello
 
 
 def test_a_server_that_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -476,7 +476,7 @@ def test_a_server_that_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for client in range(CLIENTS):
         state = state_of(strategy, grid, client)
         assert state is not None
-        assert torch.equal(state.weights, strategy.rounds.state.weights)
+        assert torch.equal(state.weights, strategy.rounds.weights)
         assert torch.equal(books.total(client) + lost[client] + state.residual, computed(grid, client))
 
 

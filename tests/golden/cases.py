@@ -173,7 +173,7 @@ def on_flower(
             strategy.aggregate_train(number, grid.send_and_receive(asked))
             asked = strategy.configure_evaluate(number, arrays, config, grid)
             strategy.aggregate_evaluate(number, grid.send_and_receive(asked))
-        return Run([dict(record) for record in strategy.records], strategy.rounds.state.server.weights)
+        return Run([dict(record) for record in strategy.records], strategy.rounds.server.weights)
 
     return run
 

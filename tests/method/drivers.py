@@ -49,7 +49,7 @@ def on_flower(**slots: Any) -> Run:
         asked = strategy.configure_evaluate(number, arrays, config, grid)
         strategy.aggregate_evaluate(number, grid.send_and_receive(asked))
     assert strategy.refused == []
-    return Run(without_bytes(strategy.records), strategy.rounds.state.server.weights)
+    return Run(without_bytes(strategy.records), strategy.rounds.server.weights)
 
 
 DRIVERS: dict[str, Callable[..., Run]] = {"simulator": on_simulator, "flower": on_flower}

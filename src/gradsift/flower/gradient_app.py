@@ -1,6 +1,6 @@
 """The paper's own client as a ClientApp: one minibatch gradient a round, and the three losses on samples of it.
 
-Every draw is that of the simulator, keyed by (seed, purpose, client, round): on the same data both take the same steps.
+Draws are keyed by (seed, purpose, client, round) as in the simulator: on the same data both take the same steps.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ Loss = Callable[[Any, Tensor], Tensor]  # (outputs, targets) -> the mean over th
 
 @dataclass(frozen=True)
 class GradientTask:
-    """One client's part of a run: its model, its loss, its own samples."""
+    """One client's model, loss and data."""
 
     model: nn.Module
     loss: Loss
@@ -42,49 +42,46 @@ def gradient_app(
     if not callable(task):
         raise GradsiftError(f"task must be a function of a context, got {task!r:.80}")
 
-    def batch(context: Context, step: int) -> tuple[GradientTask, Tensor, Tensor]:
-        own = task(context)
-        client = int(client_id(context))
-        rows = minibatch(len(own.x), own.batch_size, own.seed, client, step)
-        picks = rows[probe_sample(len(rows), own.probe_samples, own.seed, client, step)]
-        return own, own.x[picks], own.y[picks]
+    def probe_batch(context: Context, step: int) -> tuple[GradientTask, Tensor, Tensor]:
+        mine, client = task(context), int(client_id(context))
+        rows = minibatch(len(mine.x), mine.batch_size, mine.seed, client, step)
+        samples = rows[probe_sample(len(rows), mine.probe_samples, mine.seed, client, step)]
+        return mine, mine.x[samples], mine.y[samples]
 
-    def loss(state: Named, sampled: tuple[GradientTask, Tensor, Tensor]) -> float:
-        own, x, y = sampled
-        own.model.load_state_dict(state)
-        own.model.eval()
+    def loss(state: Named, batch: tuple[GradientTask, Tensor, Tensor]) -> float:
+        mine, x, y = batch
+        mine.model.load_state_dict(state)
+        mine.model.eval()
         with torch.no_grad():
-            return float(own.loss(own.model(x), y))
+            return float(mine.loss(mine.model(x), y))
 
-    app = ClientApp(mods=[SparseMod(Probe(loss, batch) if probe else None, state_folder=state_folder)])
+    app = ClientApp(mods=[SparseMod(Probe(loss, probe_batch) if probe else None, state_folder=state_folder)])
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        own, given = task(context), message.content
+        mine, given = task(context), message.content
         ((arrays_key, arrays),), (config,) = given.array_records.items(), given.config_records.values()
         step = int(str(config.get(LOCAL_STEP, config["server-round"])))
-        own.model.load_state_dict(arrays.to_torch_state_dict())
-        own.model.train()
-        own.model.zero_grad()
-        rows = torch.from_numpy(minibatch(len(own.x), own.batch_size, own.seed, int(client_id(context)), step))
-        value = own.loss(own.model(own.x[rows]), own.y[rows])
+        rows = torch.from_numpy(minibatch(len(mine.x), mine.batch_size, mine.seed, int(client_id(context)), step))
+        mine.model.load_state_dict(arrays.to_torch_state_dict())
+        mine.model.train()
+        mine.model.zero_grad()
+        value = mine.loss(mine.model(mine.x[rows]), mine.y[rows])
         value.backward()  # type: ignore[no-untyped-call]
-        named = {n: p for n, p in own.model.named_parameters() if p.requires_grad}
-        gradient = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in named.items()}
-        metrics = MetricRecord({"train-loss": float(value.detach()), "num-examples": len(own.x)})
-        rest = {n: v for n, v in own.model.state_dict().items() if n not in gradient}  # buffers that the pass moved
-        content = RecordDict({GRADIENT: ArrayRecord(gradient), "metrics": metrics, arrays_key: ArrayRecord(rest)})
+        trainable = {name: p for name, p in mine.model.named_parameters() if p.requires_grad}
+        gradient = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in trainable.items()}
+        metrics = MetricRecord({"train-loss": float(value.detach()), "num-examples": len(mine.x)})
+        # The forward pass may have changed buffers.
+        others = {name: value for name, value in mine.model.state_dict().items() if name not in gradient}
+        content = RecordDict({GRADIENT: ArrayRecord(gradient), "metrics": metrics, arrays_key: ArrayRecord(others)})
         return Message(content, reply_to=message)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        own = task(context)
+        mine = task(context)
         (arrays,) = message.content.array_records.values()
-        own.model.load_state_dict(arrays.to_torch_state_dict())
-        own.model.eval()
-        with torch.no_grad():
-            value = float(own.loss(own.model(own.x), own.y))
-        metrics = MetricRecord({"loss": value, "num-examples": len(own.x)})
+        value = loss(dict(arrays.to_torch_state_dict()), (mine, mine.x, mine.y))
+        metrics = MetricRecord({"loss": value, "num-examples": len(mine.x)})
         return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
     return app

@@ -1,12 +1,13 @@
-"""Which entries of a state_dict make up the flat weight vector [D], in which order; the others are the rest.
+"""How a model's state_dict maps to the flat weight vector [D] and to the entries beside it.
 
-Trainable parameters are sparsified. A tied one counts once, under its first name. Frozen parameters and buffers are the
-rest: they travel whole.
+The vector holds the trainable parameters in their order; a tied parameter counts once, under its first name. Frozen
+parameters and buffers are the non-trainable entries: they are sent whole.
 """
 
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor, nn
@@ -18,24 +19,24 @@ Named = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Layout:
-    """The parameters in their order, and every name under which each is found in a state_dict."""
+    """The names, shapes and types of a model's trainable parameters, in their order."""
 
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, str]
-    tied: dict[str, str]  # another name -> the name in ``shapes``
+    tied: dict[str, str]  # a further name of a parameter -> its name in ``shapes``
 
     @classmethod
     def of(cls, module: nn.Module) -> "Layout":
-        """The trainable parameters of a module."""
-        first: dict[int, str] = {}
+        """The layout of a module's trainable parameters."""
+        first_names: dict[int, str] = {}
         shapes, dtypes, tied = {}, {}, {}
         for name, parameter in module.named_parameters(remove_duplicate=False):
             if not parameter.requires_grad:
                 continue
-            if id(parameter) in first:
-                tied[name] = first[id(parameter)]
+            first = first_names.setdefault(id(parameter), name)
+            if first != name:
+                tied[name] = first
                 continue
-            first[id(parameter)] = name
             if parameter.dtype not in (torch.float16, torch.float32, torch.float64):
                 raise GradsiftError(f"parameter {name!r} is {parameter.dtype}: only float16, 32 and 64 are sent")
             shapes[name] = tuple(parameter.shape)
@@ -46,27 +47,27 @@ class Layout:
 
     @classmethod
     def read(cls, text: str) -> "Layout":
-        """What ``text`` made."""
+        """The layout that ``text`` describes."""
         parts = json.loads(text)
         return cls({name: tuple(shape) for name, shape in parts["shapes"].items()}, parts["dtypes"], parts["tied"])
 
     @property
     def text(self) -> str:
         """The layout as JSON."""
-        return json.dumps({"shapes": self.shapes, "dtypes": self.dtypes, "tied": self.tied})
+        return json.dumps(asdict(self))
 
     @property
     def dim(self) -> int:
-        """D."""
-        return sum(torch.Size(shape).numel() for shape in self.shapes.values())
+        """D, the number of trainable weights."""
+        return sum(math.prod(shape) for shape in self.shapes.values())
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the flat vector: float64 if any parameter is, else float32."""
+        """The type of the flat vector: float64 if any parameter is, else float32."""
         return torch.float64 if "float64" in self.dtypes.values() else torch.float32
 
     def flatten(self, state: Mapping[str, Tensor], what: str = "arrays") -> Tensor:
-        """[D] the parameters in ``state``; one that is missing or of another shape is refused by name."""
+        """[D] the parameters in ``state``; a missing one, or one of another shape, is refused by name."""
         parts = []
         for name, shape in self.shapes.items():
             if name not in state:
@@ -77,14 +78,24 @@ class Layout:
         return torch.cat(parts)
 
     def unflatten(self, flat: Tensor) -> Named:
-        """The parameters under all their names, each of its own type."""
-        state, start = {}, 0
-        for name, shape in self.shapes.items():
-            stop = start + torch.Size(shape).numel()
-            state[name] = flat[start:stop].reshape(shape).to(getattr(torch, self.dtypes[name]))
-            start = stop
+        """The parameters under all their names, each in its own type."""
+        parts = torch.split(flat, [math.prod(shape) for shape in self.shapes.values()])
+        state = {
+            name: part.reshape(shape).to(getattr(torch, self.dtypes[name]))
+            for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)
+        }
         return state | {name: state[first] for name, first in self.tied.items()}
 
-    def rest(self, state: Mapping[str, Tensor]) -> Named:
-        """What of ``state`` is no trainable parameter."""
+    def non_trainable(self, state: Mapping[str, Tensor]) -> Named:
+        """The entries of ``state`` that are not trainable parameters."""
         return {name: value for name, value in state.items() if name not in self.shapes and name not in self.tied}
+
+
+def with_prefix(prefix: str, named: Named) -> Named:
+    """The same tensors under names that start with ``prefix``."""
+    return {prefix + name: value for name, value in named.items()}
+
+
+def under_prefix(prefix: str, named: Mapping[str, Tensor]) -> Named:
+    """The tensors whose names start with ``prefix``, under their names without it."""
+    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""The metrics of the users' own functions, averaged by their examples; one client's odd ones spoil no round."""
+"""The metrics that the user's own functions report, averaged over the clients by their numbers of examples."""
 
 import math
 from collections import Counter
@@ -12,11 +12,11 @@ from flwr.supercore import log
 
 from gradsift.errors import GradsiftError
 
-Aggregate = Callable[[list[RecordDict], str], MetricRecord]  # as Flower's strategies take
+Aggregate = Callable[[list[RecordDict], str], MetricRecord]  # as Flower's strategies take it
 
 
 def examples(content: RecordDict, key: str) -> float:
-    """How many examples a client says it has; what cannot be a number of them is refused."""
+    """The number of examples that a client reports; anything but a positive finite number is refused."""
     for metrics in content.metric_records.values():
         if key in metrics:
             value = metrics[key]
@@ -27,28 +27,24 @@ def examples(content: RecordDict, key: str) -> float:
 
 
 def averaged(contents: Iterable[RecordDict], key: str, aggregate: Aggregate | None = None) -> dict[str, Any]:
-    """The averages of the metrics that most clients report alike; empty if none has any with its examples.
+    """The mean metrics of the largest group of clients that report the same names; ``aggregate`` replaces the mean.
 
-    ``aggregate`` takes the place of the average.
+    Returns an empty dict if that group does not report its numbers of examples.
     """
-    shapes = [(_shape(content, key), content) for content in contents if content.metric_records]
-    if not shapes:
+    reported = [(_names(content, key), content) for content in contents if content.metric_records]
+    if not reported:
         return {}
-    usual, count = Counter(shape for shape, _ in shapes).most_common(1)[0]
-    if count < len(shapes):
-        log(
-            WARNING,
-            "gradsift: the metrics of %d of %d clients are unlike the others'",
-            len(shapes) - count,
-            len(shapes),
-        )
+    usual, count = Counter(names for names, _ in reported).most_common(1)[0]
+    unlike = len(reported) - count
+    if unlike:
+        log(WARNING, "gradsift: the metrics of %d of %d clients are unlike the others'", unlike, len(reported))
     if usual is None:
         return {}
-    return dict((aggregate or aggregate_metricrecords)([c for shape, c in shapes if shape == usual], key))
+    return dict((aggregate or aggregate_metricrecords)([c for names, c in reported if names == usual], key))
 
 
-def _shape(content: RecordDict, key: str) -> frozenset[tuple[str, int | None]] | None:
-    """The names, and the lengths of lists; None for what cannot be averaged."""
+def _names(content: RecordDict, key: str) -> frozenset[tuple[str, int | None]] | None:
+    """The names of a client's metrics with the lengths of lists, or None if they cannot be averaged."""
     if len(content.metric_records) != 1:
         return None
     try:

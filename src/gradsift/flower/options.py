@@ -1,130 +1,135 @@
-"""What a strategy was asked for, checked."""
+"""The arguments of a strategy, validated: Flower's own, and those that make up the method."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from logging import INFO
 from typing import Any
 
+import torch
 from flwr.app import ArrayRecord
 from flwr.supercore import log
 from torch import nn
 
-from gradsift import check, check_tensors, local, sparsify, values
-from gradsift.control import Controller
+from gradsift import check, check_tensors, local, round, sparsify, values
 from gradsift.control.fixed import Fixed
-from gradsift.describe import plain, text
+from gradsift.describe import plain, qualified_name, text
 from gradsift.errors import GradsiftError
 from gradsift.flower.layout import Layout
+from gradsift.flower.metrics import Aggregate
 from gradsift.flower.protocol import BUFFERS, FULL, GRADIENT, RECORD, Order, client_slots
 from gradsift.flower.rounds import Rounds
 from gradsift.method import COUNTING, Method
-from gradsift.sparsify import Sparsifier, sparsifier
 
-FOUND_BY_NAME = {"sparsifier": sparsify.registered, "local": local.registered, "values": values.registered}
+REGISTERED = {"sparsifier": sparsify.registered, "local": local.registered, "values": values.registered}
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class FlowerArguments:
+    """The arguments that Flower's own strategies take too, with the same meaning."""
+
+    fraction_train: float = 1.0
+    fraction_evaluate: float = 1.0
+    min_train_nodes: int = 2
+    min_evaluate_nodes: int = 2
+    min_available_nodes: int = 2
+    weighted_by_key: str = "num-examples"
+    arrayrecord_key: str = "arrays"
+    configrecord_key: str = "config"
+    train_metrics_aggr_fn: Aggregate | None = None
+    evaluate_metrics_aggr_fn: Aggregate | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse bad values by name."""
+        for name in FlowerArguments.__annotations__:
+            value = getattr(self, name)
+            if name.startswith("fraction_"):
+                check.real(name, value, 0, 1)
+            elif name.startswith("min_"):
+                check.integer(name, value, 0)
+            elif name.endswith("_fn"):
+                if value is not None and not callable(value):
+                    raise GradsiftError(f"{name} must be a function, got {value!r:.80}")
+            elif not isinstance(value, str) or not value or value in (RECORD, FULL, BUFFERS, GRADIENT):
+                raise GradsiftError(f"{name} must be a name that gradsift does not use itself, got {value!r:.80}")
+        if self.arrayrecord_key == self.configrecord_key:
+            raise GradsiftError(f"arrayrecord_key and configrecord_key must differ, got {self.arrayrecord_key!r}")
 
 
 @dataclass(frozen=True)
 class Options:
-    """The parts of a run, as objects."""
+    """The other arguments of a strategy: the method, and how Flower runs it."""
 
+    model: str  # the name of its class
     layout: Layout
     method: Method
-    fixed: Fixed  # the controller where no client can probe
+    fallback: Method  # with a fixed k, for a run in which no client has a probe
     exchanges: int
     buffers: str
 
     @classmethod
     def of(
-        cls,
-        model: nn.Module,
-        *,
-        controller: str | Controller[Any] | None,
-        k: float | None,
-        exchanges: int,
-        buffers: str,
-        **slots: Any,
+        cls, model: nn.Module, *, controller: Any, k: float | None, exchanges: int, buffers: str, **slots: Any
     ) -> "Options":
-        """Names become objects; what cannot work is refused now. ``slots`` are arguments of ``Method.of``."""
+        """Options from names or objects; ``slots`` are further arguments of ``Method.of``."""
         if not isinstance(model, nn.Module):
             raise GradsiftError(f"model must be a torch.nn.Module, got {model!r:.80}")
         layout = Layout.of(model)
-        fixed = Fixed(max(1, layout.dim // 100) if k is None else k)
-        named = slots["sparsifier"]
-        slots["sparsifier"] = chosen = sparsifier(named) if isinstance(named, str) else named
-        dense = isinstance(chosen, Sparsifier) and chosen.dense
+        fallback = Method.of(**slots, controller=Fixed(max(1, layout.dim // 100) if k is None else k))
         if controller is None:
-            controller = fixed if dense else "extended-sign"
-        method = Method.of(**slots, controller=fixed if controller == "fixed" else controller)
-        replace(method, controller=fixed)  # refused if the sparsifier cannot have it
-        _check_clients_slots(method)
+            controller = "fixed" if fallback.sparsifier.dense else "extended-sign"
+        method = fallback if controller == "fixed" else Method.of(**slots, controller=controller)
+        _check_client_slots(method)
         check.integer("seed", method.seed, 0, 2**63 - 1)
         check.integer("exchanges", exchanges, 1, 2)
         if buffers not in ("refuse", "average"):
             raise GradsiftError(f"buffers must be 'refuse' or 'average', got {buffers!r}")
-        method.controller.init(layout.dim, method.seed)
-        fixed.init(layout.dim, method.seed)
-        return cls(layout, method, fixed, exchanges, buffers)
-
-    @property
-    def controllers(self) -> list[Controller[Any]]:
-        """Those that may choose k."""
-        return [self.method.controller, self.fixed]
+        for candidate in (method, fallback):
+            candidate.controller.init(layout.dim, candidate.seed)  # refuses a k that is out of range
+        return cls(qualified_name(type(model)), layout, method, fallback, exchanges, buffers)
 
     @property
     def unchanging(self) -> dict[str, str]:
-        """What a run that continues another must have in common with it."""
+        """The options that a continued run must have in common with its checkpoint."""
         names = ("seed", "sparsifier", "controller", "local", "values")
         parts = {name: getattr(self.method, name) for name in names} | {"exchanges": self.exchanges}
         return {name: text(part) for name, part in parts.items()}
 
     @property
     def changeable(self) -> dict[str, str]:
-        """What may be different in such a run."""
+        """The options that may differ in a continued run."""
         return {name: text(getattr(self.method, name)) for name in ("lr", "cost", *COUNTING)}
 
-    def rounds(self, arrays: ArrayRecord, can_probe: bool, controller: Controller[Any] | None = None) -> Rounds:
-        """The run from its initial arrays; the start-up line says how k is chosen."""
-        state = dict(arrays.to_torch_state_dict())
-        weights = self.layout.flatten(state, "the initial arrays")
+    def start(self, arrays: ArrayRecord, can_probe: bool) -> Rounds:
+        """The rounds of a new run; k is fixed unless some client can report losses."""
+        state_dict = dict(arrays.to_torch_state_dict())
+        weights = self.layout.flatten(state_dict, "the initial arrays")
         check_tensors.finite("the initial weights", weights)
-        learns = self.method.controller.learns
-        if controller is None:
-            controller = self.method.controller if can_probe or not learns else self.fixed
+        method = self.method if can_probe or not self.method.controller.learns else self.fallback
+        self.log_controller(method)
+        non_trainable = {name: value.clone() for name, value in self.layout.non_trainable(state_dict).items()}
+        changed = torch.zeros(len(weights), dtype=torch.int32)
+        return Rounds(method, round.start(method, weights), non_trainable, changed)
+
+    def log_controller(self, method: Method) -> None:
+        """Log how the k of a run is chosen."""
+        dim, controller = self.layout.dim, method.controller
         if controller.learns:
-            log(INFO, "gradsift: k, of %d, is chosen by %r to lower %r", len(weights), controller, self.method.cost)
+            log(INFO, "gradsift: k, of %d, is chosen by %r to lower %r", dim, controller, method.cost)
         else:
-            why = ": no client was given a probe" if learns else ""
-            log(INFO, "gradsift: k, of %d, is fixed by %r%s", len(weights), controller, why)
-        rest = {name: value.clone() for name, value in self.layout.rest(state).items()}
-        return Rounds(replace(self.method, controller=controller), weights, rest)
+            why = ": no client was given a probe" if self.method.controller.learns else ""
+            log(INFO, "gradsift: k, of %d, is set by %r%s", dim, controller, why)
 
 
-def _check_clients_slots(method: Method) -> None:
-    """Refuse parts that the clients, who are told names and options, could not make, or would make otherwise."""
-    for slot, registered in FOUND_BY_NAME.items():
+def _check_client_slots(method: Method) -> None:
+    """Refuse a method whose parts the clients, which receive names and options, could not make alike."""
+    for slot, registered in REGISTERED.items():
         part = getattr(method, slot)
         if not registered(part):
             raise GradsiftError(f"{part!r} is not registered: the clients find the {slot} by its name")
     try:
         theirs = Order("hello", "", "", 1, slots=client_slots(method)).method()
-    except (TypeError, ValueError) as problem:  # an option that is not JSON, or is not the name of a field
+    except (TypeError, ValueError) as problem:  # an option that is not JSON, or not the name of a field
         raise GradsiftError(f"the clients cannot make the parts of this method: {problem}") from problem
-    for slot in FOUND_BY_NAME:
+    for slot in REGISTERED:
         part = getattr(method, slot)
         if plain(vars(part)) != plain(vars(getattr(theirs, slot))):
             raise GradsiftError(f"the clients would make {part!r} without its options: make them fields of a dataclass")
-
-
-def check_flowers(fractions: dict[str, float], counts: dict[str, int], keys: dict[str, str], **functions: Any) -> None:
-    """The arguments that Flower's own strategies take too."""
-    for name, fraction in fractions.items():
-        check.real(name, fraction, 0, 1)
-    for name, count in counts.items():
-        check.integer(name, count, 0)
-    for name, key in keys.items():
-        if not isinstance(key, str) or not key or key in (RECORD, FULL, BUFFERS, GRADIENT):
-            raise GradsiftError(f"{name} must be a name that gradsift does not use itself, got {key!r:.80}")
-    if keys["arrayrecord_key"] == keys["configrecord_key"]:
-        raise GradsiftError(f"arrayrecord_key and configrecord_key must differ, got {keys['arrayrecord_key']!r}")
-    for name, function in functions.items():
-        if function is not None and not callable(function):
-            raise GradsiftError(f"{name} must be a function, got {function!r:.80}")

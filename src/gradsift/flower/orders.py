@@ -1,28 +1,27 @@
-"""From the server's state to the messages for the clients of a round; what is the same for many is encoded once."""
+"""The messages of one exchange, made from the server's state; what several clients are sent is encoded once."""
 
-import dataclasses
 import functools
+from dataclasses import replace
 
 from flwr.app import ArrayRecord, RecordDict
 
-from gradsift.flower.layout import Layout
-from gradsift.flower.protocol import BUFFERS, FULL, NEVER, RECORD, Order, checksum, client_slots, pack, write
+from gradsift.flower.layout import Layout, with_prefix
+from gradsift.flower.protocol import BUFFERS, FULL, NEVER, RECORD, Order, checksum, client_slots, pack, payload, write
 from gradsift.flower.rounds import Rounds
 from gradsift.round import Plan
 from gradsift.wire import encode
 
 
 class Orders:
-    """The orders of one exchange: made when the weights stand, thrown away after it."""
+    """The orders of one exchange: the fields that they share, and those of each client."""
 
     def __init__(self, rounds: Rounds, layout: Layout, order: Order, plan: Plan) -> None:
-        self.rounds, self.layout = rounds, layout
-        self.plan, state = plan, rounds.state
-        self.order = dataclasses.replace(
+        self.rounds, self.layout, self.plan = rounds, layout, plan
+        self.bytes = 0  # of all messages
+        self.order = replace(
             order,
-            number=plan.rnd.number,
-            version=state.version,
-            checksum=checksum(state.weights),
+            version=rounds.version,
+            checksum=checksum(rounds.weights),
             slots=client_slots(rounds.method),
             seed=plan.rnd.seed,
             offset=plan.rnd.offset,
@@ -33,48 +32,46 @@ class Orders:
         self._change = functools.cache(lambda version: encode(rounds.missed(version)))
 
     def content(self, client: int, act: str, losses: bool) -> RecordDict:
-        """What brings this client up to date, lets it settle, and tells it what to do."""
-        state = self.rounds.state
-        known = state.clients[client]
-        order = dataclasses.replace(self.order, act=act, k=self.rounds.plan_for(self.plan, client).rnd.k)
-        content = RecordDict()
-        base = known.version
-        if base != NEVER:
-            order = dataclasses.replace(order, base=base, change=self._change(base))
-            if state.moving:
-                content[BUFFERS] = ArrayRecord({name: state.rest[name] for name in sorted(state.moving)})
-        else:
-            order = dataclasses.replace(order, layout=self.layout.text)
+        """The order for one client to update its weights, settle and act, as the content of a message."""
+        rounds, content = self.rounds, RecordDict()
+        known = rounds.clients[client]
+        order = replace(self.order, act=act, k=rounds.plan_for(self.plan, client).rnd.k)
+        if known.version == NEVER:
+            order = replace(order, layout=self.layout.text)
             content[FULL] = self._full
-        if known.settle is not None:
-            settle = known.settle
-            only = base == settle.number - 1 and state.version == settle.number  # then ``change`` is what was kept
-            order = dataclasses.replace(
+        else:
+            order = replace(order, base=known.version, change=self._change(known.version))
+            if rounds.averaged:
+                content[BUFFERS] = ArrayRecord({name: rounds.non_trainable[name] for name in sorted(rounds.averaged)})
+        merged = known.merged_upload
+        if merged is not None:
+            # If the client missed that round and no other, the elements of ``change`` are those that were kept.
+            implied = known.version == merged.number - 1 and rounds.version == merged.number
+            order = replace(
                 order,
-                settle_number=settle.number,
-                settle_session=settle.session,
-                settle_checksum=settle.checksum,
-                settled=settle.done,
-                kept=b"" if settle.done or only else pack(settle.kept),
+                settle_number=merged.number,
+                settle_session=merged.session,
+                settle_checksum=merged.checksum,
+                settled=merged.settled,
+                kept=b"" if merged.settled or implied else pack(merged.kept),
             )
-        if losses and known.can_probe and state.pending is not None:
-            before = b"" if base == state.version - 1 else self._before
-            order = dataclasses.replace(order, losses=True, probe=self._probe, before=before)
+        if losses and known.can_probe and rounds.pending is not None:
+            before, probe = self._pending
+            held = known.version == rounds.version - 1
+            order = replace(order, losses=True, before=b"" if held else before, probe=probe)
         content[RECORD] = write(order)
+        self.bytes += payload(content)
         return content
 
     @functools.cached_property
     def _full(self) -> ArrayRecord:
-        state = self.rounds.state
-        # Flat: parameters of half precision are kept in full precision between the rounds.
-        return ArrayRecord({"weights": state.weights} | {f"rest/{name}": value for name, value in state.rest.items()})
+        # The flat weights, because parameters of half precision are kept in full precision between the rounds.
+        rounds = self.rounds
+        return ArrayRecord({"weights": rounds.weights} | with_prefix("rest/", rounds.non_trainable))
 
     @functools.cached_property
-    def _before(self) -> bytes:
-        pending = self.rounds.state.pending
-        return b"" if pending is None else encode(pending.before)
-
-    @functools.cached_property
-    def _probe(self) -> bytes:
-        pending = self.rounds.state.pending
-        return b"" if pending is None or pending.probe is None else encode(pending.probe)
+    def _pending(self) -> tuple[bytes, bytes]:
+        """The weights before the pending round, and at its k'."""
+        pending = self.rounds.pending
+        assert pending is not None
+        return encode(pending.before), b"" if pending.probe is None else encode(pending.probe)

@@ -1,7 +1,7 @@
-"""What server and clients say to each other: two flat records of plain fields, checked one by one when read.
+"""The messages between server and clients: two flat records, whose fields are checked one by one when they are read.
 
-Sparse vectors travel in the wire format, as absolute weights: whoever sets them holds the server's bits on any
-hardware, and to set them twice does no harm.
+Sparse vectors travel in the wire format, as new values of weights and not as steps: a client that sets them holds the
+server's bits on any hardware, and setting them twice does no harm.
 """
 
 import json
@@ -26,96 +26,100 @@ from gradsift.values import value_type
 
 PROTOCOL = 3
 RECORD = "gradsift"  # the key of an Order or a Report in a message
-FULL = "gradsift-full"  # ArrayRecord: the flat weights, and the rest of a state_dict
-BUFFERS = "gradsift-buffers"  # ArrayRecord: the entries of the rest that change in training
+FULL = "gradsift-full"  # ArrayRecord: the flat weights and the non-trainable entries
+BUFFERS = "gradsift-buffers"  # ArrayRecord: the non-trainable entries that change in training
 GRADIENT = "gradient"  # ArrayRecord: what a train function may return instead of new weights
-NEVER = -1  # the version of a client that has none
+NEVER = -1  # the version of a client that holds no weights
 
 T = TypeVar("T", "Order", "Report")
 
 
 @dataclass(frozen=True)
 class Order:
-    """From the server to one client. First it catches up and settles, then it acts."""
+    """A message from the server to one client, which first updates its weights, then settles, then acts."""
 
-    act: str  # "hello", "train", "evaluate", or "probe": take the losses only
-    experiment: str  # the same over all runs that continue from each other
-    session: str  # one run
+    act: str  # "hello", "train", "evaluate", or "probe", which takes the losses only
+    experiment: str  # shared by all servers that continue the same run
+    session: str  # of this server
     number: int  # the round, from 1
-    version: int = NEVER  # of the weights that the client shall hold: so many rounds are in them
+    version: int = NEVER  # of the weights that the client is to hold: the number of rounds in them
     checksum: int = 0  # of those weights
-    base: int = NEVER  # ``change`` brings any version from this one on up to date; NEVER: everything is here
-    layout: str = ""
+    base: int = NEVER  # the oldest version that ``change`` can update; NEVER if the message has the full weights
+    layout: str = ""  # sent with the full weights
     change: bytes = b""
     settle_number: int = 0  # the round of the client's last merged upload
-    settle_session: str = ""  # and the run
+    settle_session: str = ""  # the session of that upload
     settle_checksum: int = 0  # of that upload
-    settled: bool = False  # the client has said that it settled it
-    kept: bytes = b""  # if not: which of its elements were kept; left out where they are those of ``change``
-    losses: bool = False  # take those of the last round: before it, after it, and as it would have been at k'
-    before: bytes = b""  # left out where the client still holds it
-    probe: bytes = b""
+    settled: bool = False  # whether the client has reported that it settled that upload
+    kept: bytes = b""  # which of its elements were kept, unless it is settled or they are those of ``change``
+    losses: bool = False  # whether to take the losses of the last round: before it, after it, and at k'
+    before: bytes = b""  # the weights before that round, unless the client still holds them
+    probe: bytes = b""  # the weights at k'
     slots: str = ""  # the names and options of local computation, sparsifier and value type, as JSON
     k: int = 1
     seed: int = 0
     offset: int = 0
     lr: float = 1.0
-    steps_before: int = 0  # gradients that a client that took part in all rounds has computed before this one
-    exchange: bool = True  # whether an upload is due
+    steps_before: int = 0  # gradients that a client has computed by now if it took part in all rounds
+    exchange: bool = True  # whether the client is to upload
     buffers: str = "refuse"
-    arrays_key: str = "arrays"  # the names of the records that the client's own functions are given
+    arrays_key: str = "arrays"  # the names of the records for the client's own functions
     config_key: str = "config"
 
     def method(self) -> Method:
-        """The slots that a client fills; those of the server, which it never asks, are filled with anything."""
+        """The client's part of the method; its other slots hold placeholders."""
         names: dict[str, tuple[str, dict[str, Any]]] = json.loads(self.slots)
-        made = {slot: _MAKE[slot](name, **options) for slot, (name, options) in names.items()}
-        return Method.of(**made, controller=Fixed(1))
+        slots = {slot: CLIENT_SLOTS[slot](name, **options) for slot, (name, options) in names.items()}
+        return Method.of(**slots, controller=Fixed(1))
 
     def plan(self, method: Method) -> Plan:
-        """The round as the client is to follow it."""
-        rnd = Round(self.number, self.k, self.seed, self.offset)
-        proposal, steps = Proposal(self.number, self.k), method.local.computations
-        return Plan(rnd, proposal, None, self.lr, self.number, steps, self.steps_before, self.exchange, None)
+        """The plan of the round for this client."""
+        return Plan(
+            rnd=Round(self.number, self.k, self.seed, self.offset),
+            proposal=Proposal(self.number, self.k),
+            probe_k=None,
+            lr=self.lr,
+            first=self.number,
+            steps=method.local.computations,
+            steps_before=self.steps_before,
+            exchange=self.exchange,
+            interval=None,
+        )
 
 
-_MAKE: dict[str, Callable[..., Any]] = {
-    "local": local_computation,
-    "sparsifier": sparsifier,
-    "values": value_type,
-}
+CLIENT_SLOTS: dict[str, Callable[..., Any]]
+CLIENT_SLOTS = {"local": local_computation, "sparsifier": sparsifier, "values": value_type}
 
 
 def client_slots(method: Method) -> str:
-    """What ``Order.slots`` holds: the slots of a method that its clients fill."""
-    parts = {slot: getattr(method, slot) for slot in _MAKE}
+    """The slots of a method that its clients use, as ``Order.slots`` holds them."""
+    parts = {slot: getattr(method, slot) for slot in CLIENT_SLOTS}
     return json.dumps({slot: (part.name, vars(part) if is_dataclass(part) else {}) for slot, part in parts.items()})
 
 
 @dataclass(frozen=True)
 class Report:
-    """From one client to the server."""
+    """A message from one client to the server."""
 
     client: str
-    session: str
-    number: int
-    version: int  # of the weights it holds
-    checksum: int
-    settled: int  # checksum of the upload it settled last
+    session: str  # of the order
+    number: int  # of the order
+    version: int  # of the weights that the client holds
+    checksum: int  # of those weights
+    settled: int  # checksum of the upload that the client settled last
     can_probe: bool
-    behind: bool = False  # it could not follow the order, and did nothing: it needs what it missed
-    reset: bool = False  # it had to give up its residual
+    behind: bool = False  # whether it could not follow the order because it has missed something
+    reset: bool = False  # whether it had to discard its residual
     upload: bytes = b""
     losses: tuple[float, ...] = ()
 
 
-def write(what: Order | Report) -> ConfigRecord:
-    """As a record; what is empty is left out, since Flower cannot count the bytes of nothing."""
+def write(message: Order | Report) -> ConfigRecord:
+    """The message as a record, without its empty values, whose bytes Flower cannot count."""
     record = ConfigRecord({"protocol": PROTOCOL})
-    for field in fields(what):
-        value = getattr(what, field.name)
-        if value != b"" and value != "" and value != ():
-            record[field.name] = list(value) if isinstance(value, tuple) else value
+    for name, value in vars(message).items():
+        if value not in (b"", "", ()):
+            record[name] = list(value) if isinstance(value, tuple) else value
     return record
 
 
@@ -123,16 +127,15 @@ def read(kind: type[T], record: Any) -> T:
     """The order or report in a record; anything else is refused with the field's name."""
     if not isinstance(record, ConfigRecord):
         raise GradsiftError(f"the message has no ConfigRecord {RECORD!r}")
-    if record.get("protocol") != PROTOCOL:
-        raise GradsiftError(f"protocol {record.get('protocol')!r} is not {PROTOCOL}: both sides need the same gradsift")
-    wanted = {field.name: field for field in fields(kind)}
-    values: dict[str, Any] = {}
-    for name, value in record.items():
-        if name == "protocol":
-            continue
-        if name not in wanted:
+    values: dict[str, Any] = dict(record)
+    protocol = values.pop("protocol", None)
+    if protocol != PROTOCOL:
+        raise GradsiftError(f"protocol {protocol!r} is not {PROTOCOL}: both sides need the same gradsift")
+    types = {field.name: field.type for field in fields(kind)}
+    for name, value in values.items():
+        if name not in types:
             raise GradsiftError(f"unknown field {name!r}")
-        values[name] = _checked(name, value, wanted[name].type)
+        values[name] = _checked(name, value, types[name])
     try:
         return kind(**values)
     except TypeError as problem:
@@ -141,7 +144,7 @@ def read(kind: type[T], record: Any) -> T:
 
 def _checked(name: str, value: Any, expected: Any) -> Any:
     if expected == tuple[float, ...]:
-        if not isinstance(value, list) or not all(type(each) is float for each in value):
+        if not isinstance(value, list) or not all(type(number) is float for number in value):
             raise GradsiftError(f"{name} must be a list of numbers, got {value!r:.80}")
         return tuple(value)
     if type(value) is not expected:
@@ -155,17 +158,17 @@ def checksum(weights: Tensor) -> int:
 
 
 def upload_checksum(session: str, number: int, upload: bytes) -> int:
-    """CRC-32 of an upload and of when it was made: two that are alike, of two rounds, are not the same upload."""
+    """CRC-32 of an upload with its session and round, so that equal uploads of two rounds differ."""
     return zlib.crc32(upload, zlib.crc32(f"{session} {number}".encode()))
 
 
 def pack(mask: Tensor) -> bytes:
-    """A mask as bytes."""
+    """A bool mask as compressed bytes."""
     return zlib.compress(np.packbits(mask.numpy()).tobytes(), 1)
 
 
 def unpack(data: bytes, count: int) -> Tensor:
-    """The mask of ``count`` elements that ``pack`` made."""
+    """The mask of ``count`` elements that ``pack`` was given."""
     size = -(-count // 8)
     try:
         unpacker = zlib.decompressobj()
@@ -178,14 +181,14 @@ def unpack(data: bytes, count: int) -> Tensor:
 
 
 def payload(content: RecordDict) -> int:
-    """The bytes of a message that are ours: without the user's own records and Flower's envelope."""
+    """The bytes of a message that are gradsift's, without the user's own records and Flower's envelope."""
     total = sum(len(array.data) for record in content.array_records.values() for array in record.values())
     order = content.config_records.get(RECORD, ConfigRecord())
-    # Not Flower's own count, which fails on an empty value: a stranger may send one.
+    # Flower's own count fails on an empty value, which any client may send.
     return total + sum(len(name) + _size(value) for name, value in order.items())
 
 
 def _size(value: Any) -> int:
     if isinstance(value, list):
-        return sum(_size(each) for each in value)
+        return sum(map(_size, value))
     return len(value) if isinstance(value, str | bytes) else 8

@@ -1,8 +1,12 @@
-"""The server's side of a round, without Flower: what to ask of the clients, and what becomes of their uploads."""
+"""The server's state between two rounds, and its part of a round apart from messages.
 
-import functools
+Version m of the weights includes m rounds. ``Rounds.changed`` holds the version in which each weight changed last,
+which is enough to find what a client at any version has missed.
+"""
+
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from logging import WARNING
 from typing import NamedTuple
 
@@ -13,18 +17,16 @@ from torch import Tensor
 
 from gradsift import round
 from gradsift.control import Observation
-from gradsift.errors import GradsiftError, RunError
-from gradsift.flower.layout import Named
-from gradsift.flower.server_state import Pending, Settle, State
+from gradsift.errors import RunError
+from gradsift.flower.protocol import NEVER, Report, checksum
 from gradsift.method import Method
 from gradsift.records.record import Record
-from gradsift.round import Attendance, Outcome, Plan
-from gradsift.sparse import Sparse, everything, kept, stack
-from gradsift.sparsify import Round
+from gradsift.round import Attendance, Named, Outcome, Plan, Server
+from gradsift.sparse import Sparse, kept, stack
 
 
 class Upload(NamedTuple):
-    """What one client sent, checked."""
+    """One client's upload, validated."""
 
     sent: Sparse  # ascending by index
     examples: float
@@ -32,113 +34,148 @@ class Upload(NamedTuple):
     session: str
 
 
+class MergedUpload(NamedTuple):
+    """A client's last merged upload, and which of its elements were kept.
+
+    The server sends this until the client has settled, and keeps it longer: a client that falls back to an older state
+    needs it again.
+    """
+
+    number: int  # the round of the upload
+    session: str
+    checksum: int
+    settled: bool  # whether the client has reported that it settled the upload
+    kept: Tensor  # [k] bool, for the elements in ascending order of their indices
+
+
+@dataclass
+class Client:
+    """What the server knows of one client."""
+
+    version: int = NEVER  # of the weights that the client reported to hold
+    merged_upload: MergedUpload | None = None
+    can_probe: bool = False
+
+    def set_settled(self, settled: bool) -> None:
+        """Note whether the client has settled its last merged upload."""
+        if self.merged_upload is not None:
+            self.merged_upload = self.merged_upload._replace(settled=settled)
+
+
+class Pending(NamedTuple):
+    """A merged round whose losses have not been reported yet, and the weights to take them at."""
+
+    seen: Observation  # for the controller, still without losses
+    before: Sparse  # the weights that the round changed, with their values before it
+    probe: Sparse | None  # the weights that would differ at k', with their values at k'
+
+
+@dataclass(eq=False)
 class Rounds:
-    """The driver: it keeps the server's state and calls the functions of ``gradsift.round``."""
+    """The server's state, advanced by the functions of ``gradsift.round``."""
 
-    def __init__(self, method: Method, weights: Tensor, rest: Named) -> None:
-        self.method = method
-        changed = torch.zeros(len(weights), dtype=torch.int32)
-        self.state = State(round.start(method, weights), rest, changed)
+    method: Method
+    server: Server
+    non_trainable: Named
+    changed: Tensor  # [D] int32
+    pending: Pending | None = None
+    clients: dict[int, Client] = field(default_factory=dict)  # by first appearance, then by number
+    averaged: set[str] = field(default_factory=set)  # non-trainable entries that training has changed
 
-    def plan(self) -> Plan:
-        """The next round."""
-        return round.plan(self.method, self.state.server)
+    @property
+    def weights(self) -> Tensor:
+        """[D] the global weights."""
+        return self.server.weights
 
-    def last_plan(self, pending: Pending) -> Plan:
-        """The plan of the round that is done, as far as taking its losses needs it."""
-        seen, server, steps = pending.seen, self.state.server, self.method.local.computations
-        rnd = Round(server.number, seen.used_k or 1, self.method.seed, server.offset)
-        before = server.steps - steps
-        return Plan(rnd, seen.proposal, seen.used_probe_k, 1.0, server.number, steps, before, True, None)
+    @property
+    def version(self) -> int:
+        """The version of the global weights."""
+        return self.server.number
 
-    def plan_for(self, plan: Plan, client: int) -> Plan:
-        """The plan as one client is to follow it: with its own k, where clients have different ones."""
-        if plan.rnd.client_k is None:
-            return plan
-        own = plan.for_clients([list(self.state.clients).index(client)])
-        return own._replace(rnd=own.rnd.at(own.rnd.k))
+    def register(self, reports: Iterable[Report]) -> None:
+        """Note what newly connected clients report to hold; every later order checks it again."""
+        for report in sorted(reports, key=lambda report: int(report.client)):
+            client = self.clients.setdefault(int(report.client), Client())
+            client.can_probe = report.can_probe
+            current = report.version == self.version and report.checksum == checksum(self.weights)
+            client.version = report.version if current or 0 <= report.version < self.version else NEVER
+            client.set_settled(client.merged_upload is not None and report.settled == client.merged_upload.checksum)
 
     def missed(self, version: int) -> Sparse:
-        """The weights that have changed since ``version``, as they are now."""
-        indices = (self.state.changed > version).nonzero().squeeze(-1)
-        return Sparse(indices, self.state.weights[indices], len(self.state.weights))
+        """The weights that have changed since ``version``, with their current values."""
+        indices = (self.changed > version).nonzero().squeeze(-1)
+        return Sparse(indices, self.weights[indices], len(self.weights))
 
-    def upload_size(self, plan: Plan) -> int:
-        """How many elements an upload by this plan has."""
-        return self.method.sparsifier.upload_size(len(self.state.weights), plan.rnd) if plan.exchange else 0
+    def plan(self) -> Plan:
+        """The plan of the next round."""
+        return round.plan(self.method, self.server)
 
-    @functools.cached_property
-    def value_type(self) -> str:
-        """The type in which the values of an upload travel, by its name in the wire format."""
-        values = self.method.values
-        trial = values.rounded(everything(torch.zeros(1, dtype=self.state.weights.dtype)))
-        return values.wire_type or str(trial.values.dtype).removeprefix("torch.")
+    def plan_again(self) -> Plan:
+        """The plan of the last merged round, while its losses are pending: the controller proposes the same k."""
+        server, steps = self.server, self.method.local.computations
+        return round.plan(self.method, replace(server, number=server.number - 1, steps=server.steps - steps))
 
-    def check_upload(self, plan: Plan, sent: Sparse) -> None:
-        """Refuse an upload that no client following the order could have made."""
-        coordinates = self.method.sparsifier.coordinates(len(self.state.weights), plan.rnd)
-        if coordinates is not None and not torch.equal(sent.indices, coordinates.sort().values):
-            raise GradsiftError("the indices are not those of the round")
+    def plan_for(self, plan: Plan, client: int) -> Plan:
+        """The plan for one client: with its own k, where the clients have different ones."""
+        if plan.rnd.client_k is None:
+            return plan
+        single = plan.for_clients([list(self.clients).index(client)])
+        return single._replace(rnd=single.rnd.at(single.rnd.k))
 
     def observe(self, losses: Sequence[tuple[float, ...]]) -> Observation | None:
-        """(D): the controller learns from the clients' losses of the pending round; from none, if none came."""
-        pending, self.state.pending = self.state.pending, None
+        """(D): the controller learns from the losses of the pending round, or that there are none."""
+        pending, self.pending = self.pending, None
         if pending is None:
             return None
         names = ("loss_before", "loss_after", "loss_probe")[: 2 if pending.probe is None else 3]
-        good = [each for each in losses if len(each) == len(names)]
-        means = [sum(column) / len(good) for column in zip(*good, strict=True)]
-        if not all(math.isfinite(mean) for mean in means):  # each loss is finite, their sum is not
+        complete = [reported for reported in losses if len(reported) == len(names)]
+        means = [sum(column) / len(complete) for column in zip(*complete, strict=True)]
+        if not all(map(math.isfinite, means)):  # the sum of finite losses may overflow
             log(WARNING, "gradsift: round %d: the mean losses are %s: not used", pending.seen.proposal.number, means)
             means = []
-        reported = dict(zip(names, means, strict=False))
-        self.state.server, observed = round.observe(self.method, self.state.server, pending.seen, reported)
+        mean_losses = dict(zip(names, means, strict=False))
+        self.server, observed = round.observe(self.method, self.server, pending.seen, mean_losses)
         return observed
 
     def merge(self, plan: Plan, uploads: Mapping[int, Upload]) -> Record:
-        """The server's part of a round; a round without uploads changes nothing but its number."""
-        state, before = self.state, self.state.server
+        """Merge the uploads and step; a round without uploads is only counted."""
+        before = self.server
         if not uploads:
-            state.server, record = round.skip(before, plan, len(state.clients))
-            state.pending = None
+            self.server, record = round.skip(before, plan, len(self.clients))
+            self.pending = None
             return record
-        numbers, share = self._shares(uploads)
-        sent = stack([uploads[client].sent for client in numbers])
-        buffers = sum(state.rest[name].numel() for name in state.moving)
-        attendance = Attendance(np.array([client in uploads for client in state.clients]), buffers)
+        clients, share = self._shares(uploads)
+        sent = stack([uploads[client].sent for client in clients])
+        buffers = sum(self.non_trainable[name].numel() for name in self.averaged)
+        attendance = Attendance(np.array([client in uploads for client in self.clients]), buffers)
         plan = plan.for_clients(np.flatnonzero(attendance.took_part))
-        outcome = round.merge(self.method, before, plan, sent, share, attendance)
+        outcome, number = round.merge(self.method, before, plan, sent, share, attendance), plan.rnd.number
         if not bool(torch.isfinite(outcome.server.weights).all()):
-            raise RunError(
-                f"round {plan.rnd.number}: the step leads to weights that are not finite; try a smaller server rate"
-            )
+            raise RunError(f"round {number}: the step leads to weights that are not finite; try a smaller server rate")
         round.note_counts(outcome.record, outcome.counts, attendance)
-        state.pending = _pending(before.weights, outcome)
-        self._remember(plan.rnd.number, uploads, outcome.merged)
-        state.server = outcome.server
-        state.changed[outcome.merged.indices] = plan.rnd.number
+        self.pending = _pending(before.weights, outcome)
+        for client, upload in uploads.items():
+            mask = kept(upload.sent, outcome.merged)
+            self.clients[client].merged_upload = MergedUpload(number, upload.session, upload.checksum, False, mask)
+        self.server = outcome.server
+        self.changed[outcome.merged.indices] = number
         return outcome.record
 
-    def average(self, moved: Mapping[int, Named], uploads: Mapping[int, Upload]) -> None:
-        """Average the buffers that training changed; a client that does not report one has it as it was."""
-        numbers, share = self._shares(uploads)
+    def average_buffers(self, buffers: Mapping[int, Named], uploads: Mapping[int, Upload]) -> None:
+        """Average the buffers that training changed; a client that does not send one has kept the server's."""
+        clients, share = self._shares(uploads)
         stacked = {
-            name: torch.stack([moved.get(client, {}).get(name, self.state.rest[name]) for client in numbers])
-            for name in {name for buffers in moved.values() for name in buffers}
+            name: torch.stack([buffers.get(client, {}).get(name, self.non_trainable[name]) for client in clients])
+            for name in {name for changed in buffers.values() for name in changed}
         }
-        self.state.rest |= round.average_buffers(stacked, share)
-        self.state.moving |= stacked.keys()
+        self.non_trainable |= round.average_buffers(stacked, share)
+        self.averaged |= stacked.keys()
 
     def _shares(self, uploads: Mapping[int, Upload]) -> tuple[list[int], Tensor]:
-        """The clients of a round in the order of all clients, and [n] what each one's upload weighs."""
-        numbers = [client for client in self.state.clients if client in uploads]
-        examples = torch.tensor([uploads[client].examples for client in numbers], dtype=torch.float64)
-        return numbers, examples / examples.sum()
-
-    def _remember(self, number: int, uploads: Mapping[int, Upload], merged: Sparse) -> None:
-        for client, upload in uploads.items():
-            mask = kept(upload.sent, merged)
-            self.state.clients[client].settle = Settle(number, upload.session, upload.checksum, mask)
+        """The clients that uploaded, in the order of all clients, and [n] the weight of each upload."""
+        clients = [client for client in self.clients if client in uploads]
+        examples = torch.tensor([uploads[client].examples for client in clients], dtype=torch.float64)
+        return clients, examples / examples.sum()
 
 
 def _pending(weights: Tensor, outcome: Outcome) -> Pending | None:

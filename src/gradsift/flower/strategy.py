@@ -1,14 +1,14 @@
 """The server's side: a Flower strategy that trains by sparse rounds.
 
-``Strategy.start`` trains, then evaluates, once a round. In the one-exchange form a train message applies round m and
-asks for round m + 1, and the losses of round m come with the answer. In the two-exchange form, the paper's Fig. 3, the
-evaluate message applies round m and asks for its losses.
+``Strategy.start`` trains, then evaluates, once a round. With one exchange a round, a train message applies round m and
+asks for uploads of round m + 1, and the losses of round m come with the reply. With two exchanges, the paper's Fig. 3,
+an evaluate message applies round m and asks for its losses.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass, replace
 from logging import INFO
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
@@ -20,22 +20,18 @@ from torch import nn
 from gradsift import check, round
 from gradsift.control import Controller
 from gradsift.cost import CostModel
-from gradsift.describe import qualified_name
 from gradsift.draws import rng
 from gradsift.errors import GradsiftError, RunError
-from gradsift.flower import checkpoint
 from gradsift.flower.inbox import Inbox, Refusal
-from gradsift.flower.metrics import Aggregate, averaged
-from gradsift.flower.options import Options, check_flowers
+from gradsift.flower.metrics import averaged
+from gradsift.flower.options import FlowerArguments, Options
 from gradsift.flower.orders import Orders
-from gradsift.flower.protocol import Order, payload
-from gradsift.flower.roster import Roster, enter
+from gradsift.flower.protocol import Order
+from gradsift.flower.roster import Roster
 from gradsift.flower.rounds import Rounds
 from gradsift.flower.run_log import TRAIN_LOSS, RunLog, first_number
-from gradsift.flower.server_state import Client
 from gradsift.local import LocalComputation
 from gradsift.method import COUNTING
-from gradsift.records.files import Arrays, Facts
 from gradsift.records.record import Record
 from gradsift.round import Plan
 from gradsift.sampling import participants
@@ -43,101 +39,49 @@ from gradsift.schedule import Schedule
 from gradsift.sparsify import Sparsifier
 from gradsift.values import ValueType
 
-EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
+@dataclass(eq=False, repr=False)
+class SparseStrategy(FlowerArguments, Strategy):
+    """A strategy to use in place of Flower's FedAvg, with ``SparseMod`` on the clients.
 
-class SparseStrategy(Strategy):
-    """In the place of Flower's FedAvg, with ``SparseMod`` on the clients.
-
-    ``model`` says which entries of its state_dict are trainable parameters. The five slots are those of
-    ``gradsift.Method``. ``k`` is how many elements each client sends where k is fixed (default: 1 % of them): where no
-    client has a probe, or ``controller`` is "fixed". Otherwise ``controller`` learns k to lower ``cost`` (default: the
-    paper's normalised time, comm_time 10), in which traffic counts with the bytes of the wire format unless
-    ``encoded_bytes`` is False. ``lr`` is the server's rate. ``out`` is a run folder, with a record and a checkpoint
-    after every round; a run that is there is continued. The other arguments are Flower's.
+    The five slots are those of ``gradsift.Method``. k is fixed if ``controller`` is "fixed" or no client has a probe.
+    Otherwise ``controller`` learns k to lower ``cost``. The arguments that are not listed here are Flower's.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        sparsifier: str | Sparsifier = "fab-top-k",
-        controller: str | Controller[Any] | None = None,
-        cost: str | CostModel | None = None,
-        local: str | LocalComputation | None = None,
-        values: str | ValueType = "exact",
-        k: float | None = None,
-        lr: float | Schedule = 1.0,
-        seed: int = 0,
-        charge_probe: bool = False,
-        dense_fallback: bool = False,
-        encoded_bytes: bool = True,
-        exchanges: int = 1,
-        buffers: str = "refuse",
-        out: str | Path | None = None,
-        fraction_train: float = 1.0,
-        fraction_evaluate: float = 1.0,
-        min_train_nodes: int = 2,
-        min_evaluate_nodes: int = 2,
-        min_available_nodes: int = 2,
-        weighted_by_key: str = "num-examples",
-        arrayrecord_key: str = "arrays",
-        configrecord_key: str = "config",
-        train_metrics_aggr_fn: Aggregate | None = None,
-        evaluate_metrics_aggr_fn: Aggregate | None = None,
-    ) -> None:
-        self.options = Options.of(
-            model,
-            controller=controller,
-            k=k,
-            exchanges=exchanges,
-            buffers=buffers,
-            sparsifier=sparsifier,
-            cost=cost,
-            local=local,
-            values=values,
-            lr=lr,
-            seed=seed,
-            charge_probe=charge_probe,
-            dense_fallback=dense_fallback,
-            encoded_bytes=encoded_bytes,
-        )
-        self._model = qualified_name(type(model))
-        check_flowers(
-            {"fraction_train": fraction_train, "fraction_evaluate": fraction_evaluate},
-            {
-                "min_train_nodes": min_train_nodes,
-                "min_evaluate_nodes": min_evaluate_nodes,
-                "min_available_nodes": min_available_nodes,
-            },
-            {
-                "weighted_by_key": weighted_by_key,
-                "arrayrecord_key": arrayrecord_key,
-                "configrecord_key": configrecord_key,
-            },
-            train_metrics_aggr_fn=train_metrics_aggr_fn,
-            evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
-        )
-        self._log = RunLog(None if out is None else check.path("out", out))
-        self.fraction_train, self.fraction_evaluate = fraction_train, fraction_evaluate
-        self.min_train_nodes, self.min_evaluate_nodes = min_train_nodes, min_evaluate_nodes
-        self.min_available_nodes = min_available_nodes
-        self.weighted_by_key = weighted_by_key
-        self.arrays_key, self.config_key = arrayrecord_key, configrecord_key
-        self.train_metrics_aggr_fn, self.evaluate_metrics_aggr_fn = train_metrics_aggr_fn, evaluate_metrics_aggr_fn
+    model: nn.Module  # says which entries of its state_dict are trainable parameters
+    _: KW_ONLY
+    sparsifier: str | Sparsifier = "fab-top-k"
+    controller: str | Controller[Any] | None = None  # default: "extended-sign", or "fixed" for a dense sparsifier
+    cost: str | CostModel | None = None  # default: the paper's normalised time, comm_time 10
+    local: str | LocalComputation | None = None  # default: what goes with the sparsifier
+    values: str | ValueType = "exact"
+    k: float | None = None  # the elements that each client sends if k is fixed; default: 1 % of the weights
+    lr: float | Schedule = 1.0  # the server's step size
+    seed: int = 0
+    charge_probe: bool = False
+    dense_fallback: bool = False
+    encoded_bytes: bool = True  # whether costs in bytes count those of the wire format
+    exchanges: int = 1  # a round, 1 or 2
+    buffers: str = "refuse"  # if training changes them, or "average"
+    out: str | Path | None = None  # a run folder, with a record and a checkpoint a round; a run in it is continued
+
+    def __post_init__(self) -> None:
+        """Validate the arguments, and the folder if it exists."""
+        super().__post_init__()
+        names = ("controller", "k", "exchanges", "buffers", "sparsifier", "local", "values", "cost", "lr", "seed")
+        self.options = Options.of(self.model, **{name: getattr(self, name) for name in (*names, *COUNTING)})
+        path = None if self.out is None else check.path("out", self.out)
+        self._log = RunLog(path, self.options, self.fraction_train)
         self._roster = Roster()
         self.refused: list[Refusal] = self._roster.refused
-        self._experiment, self._session = token_hex(8), token_hex(8)
         self._timeout = 3600.0
         self._rounds: Rounds | None = None
-        self._plan: Plan | None = None
-        self._sent = self._order("hello")
-        self._down = 0
-        self._merged: list[int] = []
+        self._orders: Orders | None = None  # of the exchange under way
+        self._merged: list[int] = []  # the clients whose uploads were merged last
 
     @property
     def records(self) -> list[Record]:
-        """One for each round, the last one maybe without its evaluation."""
+        """One record for each round; the last one may still lack its evaluation."""
         return self._log.records
 
     @property
@@ -148,7 +92,7 @@ class SparseStrategy(Strategy):
         return self._rounds
 
     def summary(self) -> None:
-        """Say what is about to run; how k is chosen is said once the clients have answered."""
+        """Log what is about to run; how k is chosen is logged once the clients have replied."""
         options = self.options
         log(INFO, "\t├── gradsift: %s of %d weights", options.method.sparsifier.name, options.layout.dim)
         log(INFO, "\t├── fractions: train %s, evaluate %s", self.fraction_train, self.fraction_evaluate)
@@ -162,28 +106,29 @@ class SparseStrategy(Strategy):
         timeout: float = 3600,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: EvaluateFn | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """As every strategy; the rounds of a checkpoint count among ``num_rounds``."""
-        self._timeout, self._log.rounds = timeout, num_rounds
+        """Train as every Flower strategy does; ``num_rounds`` includes the rounds of a run that is continued."""
+        self._timeout, self._log.num_rounds = timeout, num_rounds
         done = 0
 
         def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
             metrics = None if evaluate_fn is None else evaluate_fn(number + done, arrays)
-            self._log.evaluated(metrics, start=number + done == 0)
+            self._log.add_evaluation(metrics, start=number + done == 0)
             return metrics
 
         try:
-            if self._log.is_there:
-                self._open(initial_arrays, grid)
-                done, initial_arrays = self.rounds.state.version, self._arrays()
+            if self._log.exists:
+                self._connect(initial_arrays, grid)
+                done, initial_arrays = self.rounds.version, self._arrays()
                 log(INFO, "gradsift: continuing after round %d from %s", done, self._log.path)
             left = max(0, num_rounds - done)
             result = super().start(
                 grid, initial_arrays, left, timeout, train_config, evaluate_config, evaluate_fn and evaluate
             )
             self._log.finish_round()
-            self._save()
+            if self._rounds is not None:
+                self._log.save(self._rounds)
         finally:
             self._log.close()
         if not left:
@@ -201,40 +146,40 @@ class SparseStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Orders to train, for the clients of the next round."""
+        """Orders to train for the clients of the next round."""
         del server_round
+        self._orders = None
         if self.fraction_train == 0:
-            self._plan = None
             return []
-        nodes = self._open(arrays, grid)
+        nodes = self._connect(arrays, grid)
         self._log.finish_round()
-        self._plan = plan = self.rounds.plan()
+        plan = self.rounds.plan()
         count = _count(nodes, self.fraction_train, self.min_train_nodes)
         chosen = [sorted(nodes)[i] for i in participants(len(nodes), count, self.options.method.seed, plan.first)]
         log(INFO, "gradsift: round %d, k = %d, %d of %d clients", plan.rnd.number, plan.rnd.k, count, len(nodes))
         probing = chosen if self.options.exchanges == 1 else []
-        return self._messages(nodes, dict.fromkeys(chosen, "train"), probing, MessageType.TRAIN, config)
+        return self._messages(plan, nodes, dict.fromkeys(chosen, "train"), probing, config)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Merge the uploads that can be merged; the others are refused, each with its reason."""
+        """Merge the valid uploads; every other reply is refused with its reason."""
         del server_round
-        if self._plan is None:
+        if self._orders is None:
             return None, None
         inbox = self._inbox(replies, train=True)
-        observed = self.rounds.observe(inbox.all_losses) if self.options.exchanges == 1 else None
-        self.rounds.average(inbox.moved, inbox.uploads)
-        record = self.rounds.merge(self._plan, inbox.uploads)
-        self._merged = sorted(inbox.uploads)
+        observed = self.rounds.observe([*inbox.losses.values()]) if self.options.exchanges == 1 else None
+        self.rounds.average_buffers(inbox.buffers, inbox.uploads)
+        record = self.rounds.merge(self._orders.plan, inbox.uploads)
+        self._merged = list(inbox.uploads)
         if observed is not None:
             round.note_observation(record, observed)
         record["refused"], record["resets"] = len(inbox.refused), inbox.resets
-        record["up_bytes"], record["down_bytes"] = float(inbox.bytes), float(self._down)
-        metrics = averaged(inbox.contents.values(), self.weighted_by_key, self.train_metrics_aggr_fn)
+        record["up_bytes"], record["down_bytes"] = float(inbox.bytes), float(self._orders.bytes)
+        metrics = averaged(inbox.accepted.values(), self.weighted_by_key, self.train_metrics_aggr_fn)
         record["train_loss"] = first_number(metrics, TRAIN_LOSS)
         self._log.add(record)
-        self._save()
+        self._log.save(self.rounds)
         numbers = {name: value for name, value in record.items() if isinstance(value, int | float)}
         metrics |= {f"gradsift-{name.replace('_', '-')}": value for name, value in numbers.items()}
         return self._arrays(), MetricRecord(metrics)
@@ -242,166 +187,102 @@ class SparseStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Orders to evaluate, and in the two-exchange form to take the losses of the round."""
+        """Orders to evaluate and, with two exchanges a round, to take the losses of the round."""
         del server_round
-        self._down = 0
+        trained, self._orders = self._orders, None
         learning = self.options.exchanges == 2 and self._rounds is not None and self._rounds.method.controller.learns
         probing = self._merged if learning else []
         if not (probing or self.fraction_evaluate):
             return []
-        nodes = self._open(arrays, grid)
-        self._plan = self._plan or self.rounds.plan()
+        nodes = self._connect(arrays, grid)
+        plan = self.rounds.plan() if trained is None else trained.plan
         acts = {client: "probe" for client in probing if client in nodes}
         if self.fraction_evaluate:
             count = _count(nodes, self.fraction_evaluate, self.min_evaluate_nodes)
-            draw = rng(self.options.method.seed, "evaluators", number=self._plan.rnd.number)
+            draw = rng(self.options.method.seed, "evaluators", number=plan.rnd.number)
             acts |= {sorted(nodes)[i]: "evaluate" for i in draw.choice(len(nodes), count, replace=False)}
-        return self._messages(nodes, acts, probing, MessageType.EVALUATE, config)
+        return self._messages(plan, nodes, acts, probing, config)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """The clients' metrics; and in the two-exchange form what the controller learns."""
+        """The clients' metrics; with two exchanges a round, the controller learns from their losses."""
         del server_round
-        if self._plan is None:
+        if self._orders is None:
             return None
-        inbox = self._inbox(replies, train=False)
-        self._add_traffic(inbox)
-        metrics = averaged(inbox.contents.values(), self.weighted_by_key, self.evaluate_metrics_aggr_fn)
-        self._log.evaluated(metrics)
-        if self.options.exchanges == 2:
-            self._observe(inbox)
-        elif inbox.contents:
-            self._save()
+        inbox = self._receive_evaluation(replies)
+        metrics = averaged(inbox.accepted.values(), self.weighted_by_key, self.evaluate_metrics_aggr_fn)
+        self._log.add_evaluation(metrics)
+        self._log.save(self.rounds)
         return MetricRecord(metrics) if metrics else None
 
-    def _open(self, arrays: ArrayRecord, grid: Grid) -> Mapping[int, int]:
-        """Begin, if that has not been done; the connected clients and their nodes."""
-        continued = self._log.is_there and not self._log.is_open
-        if continued:
-            self._continue(arrays)
+    def _connect(self, arrays: ArrayRecord, grid: Grid) -> dict[int, int]:
+        """The connected clients and their nodes; the first call starts the run, or continues that of the folder."""
+        resumed = self._log.resume()
+        if resumed is not None:
+            self._rounds = resumed
+            self._roster.restart()
+        number = 1 if self._rounds is None else self._rounds.version + 1
+        hello = Order("hello", self._log.experiment, self._roster.session, number)
         least = max(self.min_available_nodes, self.min_train_nodes)
-        nodes, reports = self._roster.call(grid, least, self._order("hello"), self._timeout)
+        nodes, reports = self._roster.call(grid, least, hello, self._timeout)
         if not nodes:
-            raise RunError("no client has said who it is: are they ClientApps with SparseMod?")
+            raise RunError("no client has identified itself: are they ClientApps with SparseMod?")
         if self._rounds is None:
-            self._rounds = self.options.rounds(arrays, any(report.can_probe for report in reports))
-        enter(self.rounds.state, reports)
-        if self._log.path is not None and not self._log.is_open:
-            self._log.create(self._config(len(nodes)), *self._contents())
-        if continued and self.options.exchanges == 2:
-            self._ask_again(nodes, grid)
+            self._rounds = self.options.start(arrays, any(report.can_probe for report in reports))
+        self._rounds.register(reports)
+        self._log.create(self._rounds, len(nodes))
+        if resumed is not None and resumed.pending is not None and self.options.exchanges == 2:
+            self._request_pending_losses(nodes, grid)
         return nodes
 
-    def _continue(self, arrays: ArrayRecord) -> None:
-        """Go back to the checkpoint of the run folder, as another run of the same experiment."""
-        try:
-            state, self._experiment, controller = self._log.continued(
-                lambda arrays, facts: checkpoint.restored(arrays, facts, self.options)
-            )
-            self._rounds = self.options.rounds(arrays, False, controller)
-            self._rounds.state = state
-            self._log.amend(self._config(len(state.clients)))
-        except BaseException:
-            self._log.close()
-            raise
-        self._session = token_hex(8)
-        self._roster.client_of.clear()  # all are asked again what they hold
-
-    def _config(self, clients: int) -> dict[str, Any]:
-        """What the run folder says of the run."""
-        options, method = self.options, self.rounds.method
-        settings = {name: getattr(method, name) for name in ("seed", *COUNTING)}
-        settings |= {"exchanges": options.exchanges, "buffers": options.buffers, "fraction_train": self.fraction_train}
-        return {
-            "model": {"class": self._model, "dim": options.layout.dim},
-            "data": {"clients": clients},
-            **method.describe(),
-            "settings": settings,
-        }
-
-    def _ask_again(self, nodes: Mapping[int, int], grid: Grid) -> None:
-        """The losses of a round that a run before this one merged, and was ended before it had them."""
-        state = self.rounds.state
-        if state.pending is None:
-            return
-        self._plan = self.rounds.last_plan(state.pending)
-        took_part = [client for client in nodes if _merged_in(state.clients[client], state.version)]
-        log(INFO, "gradsift: asking %d clients again for the losses of round %d", len(took_part), state.version)
-        acts = dict.fromkeys(took_part, "probe")
-        messages = self._messages(nodes, acts, took_part, MessageType.EVALUATE, ConfigRecord())
-        inbox = self._inbox(grid.send_and_receive(messages, timeout=self._timeout), train=False)
-        self._add_traffic(inbox)
-        self._observe(inbox)
-
-    def _add_traffic(self, inbox: Inbox) -> None:
-        """Another exchange of the round whose record is open."""
-        record = self._log.open_record
-        if record is not None:
-            record["down_bytes"] += self._down
-            record["up_bytes"] += inbox.bytes
-
-    def _observe(self, inbox: Inbox) -> None:
-        """Two exchanges a round: the losses of the round itself have come."""
-        observed = self.rounds.observe(inbox.all_losses)
-        if observed is not None and self._log.open_record is not None:
-            round.note_observation(self._log.open_record, observed)
-        self._save()
-
-    def _order(self, act: str) -> Order:
-        number = 0 if self._plan is None else self._plan.rnd.number
-        return Order(
-            act,
-            self._experiment,
-            self._session,
-            number,
-            buffers=self.options.buffers,
-            arrays_key=self.arrays_key,
-            config_key=self.config_key,
-        )
+    def _request_pending_losses(self, nodes: dict[int, int], grid: Grid) -> None:
+        """Ask again for the losses of a round that an earlier server merged, and ended before it received them."""
+        rounds = self.rounds
+        uploads = {client: rounds.clients[client].merged_upload for client in nodes}
+        clients = [client for client, upload in uploads.items() if upload and upload.number == rounds.version]
+        log(INFO, "gradsift: asking %d clients again for the losses of round %d", len(clients), rounds.version)
+        acts = dict.fromkeys(clients, "probe")
+        messages = self._messages(rounds.plan_again(), nodes, acts, clients, ConfigRecord())
+        self._receive_evaluation(grid.send_and_receive(messages, timeout=self._timeout))
+        self._log.save(rounds)
 
     def _messages(
-        self,
-        nodes: Mapping[int, int],
-        acts: Mapping[int, str],
-        probing: Sequence[int],
-        kind: str,
-        config: ConfigRecord,
+        self, plan: Plan, nodes: dict[int, int], acts: dict[int, str], probing: list[int], config: ConfigRecord
     ) -> list[Message]:
-        """One message for each client in ``acts``; those in ``probing`` take their losses too."""
-        assert self._plan is not None
-        config["server-round"] = self._plan.rnd.number  # Flower's own count starts again when a run is continued
-        orders = Orders(self.rounds, self.options.layout, self._order("train"), self._plan)
-        self._sent = orders.order
-        contents = {client: orders.content(client, acts[client], client in probing) for client in sorted(acts)}
-        self._down = sum(payload(content) for content in contents.values())
-        for content in contents.values():
-            content[self.config_key] = config
-        return [Message(content, nodes[client], kind) for client, content in contents.items()]
+        """A message for each client in ``acts``; the clients in ``probing`` are to take their losses too."""
+        config["server-round"] = number = plan.rnd.number  # Flower's own count starts again in a continued run
+        order = Order("train", self._log.experiment, self._roster.session, number, buffers=self.options.buffers)
+        order = replace(order, arrays_key=self.arrayrecord_key, config_key=self.configrecord_key)
+        self._orders = orders = Orders(self.rounds, self.options.layout, order, plan)
+        messages = []
+        for client, act in sorted(acts.items()):
+            content = orders.content(client, act, client in probing)
+            content[self.configrecord_key] = config
+            kind = MessageType.TRAIN if act == "train" else MessageType.EVALUATE
+            messages.append(Message(content, nodes[client], kind))
+        return messages
 
     def _inbox(self, replies: Iterable[Message], *, train: bool) -> Inbox:
-        assert self._plan is not None
-        inbox = Inbox(self.rounds, self._plan, self._sent, self._roster.client_of, self.weighted_by_key)
-        for reply in replies:
-            inbox.take(reply, train=train)
+        assert self._orders is not None
+        inbox = Inbox(self._orders, replies, self._roster.client_of, self.weighted_by_key, train=train)
         self.refused += inbox.refused
         return inbox
 
+    def _receive_evaluation(self, replies: Iterable[Message]) -> Inbox:
+        """The replies to evaluate messages; with two exchanges a round, the controller learns from their losses."""
+        inbox = self._inbox(replies, train=False)
+        observed = self.rounds.observe([*inbox.losses.values()]) if self.options.exchanges == 2 else None
+        record = self._log.open_record
+        if record is not None:
+            record["up_bytes"] += inbox.bytes
+            record["down_bytes"] += inbox.orders.bytes
+        if record is not None and observed is not None:
+            round.note_observation(record, observed)
+        return inbox
+
     def _arrays(self) -> ArrayRecord:
-        state = self.rounds.state
-        return ArrayRecord(self.options.layout.unflatten(state.weights) | state.rest)
-
-    def _contents(self) -> tuple[Arrays, Facts]:
-        rounds = self.rounds
-        return checkpoint.contents(rounds.state, self._experiment, self.options, rounds.method.controller)
-
-    def _save(self) -> None:
-        if self._log.is_open:
-            self._log.save(self.rounds.state.version, *self._contents())
+        return ArrayRecord(self.options.layout.unflatten(self.rounds.weights) | self.rounds.non_trainable)
 
 
-def _merged_in(client: Client, number: int) -> bool:
-    return client.settle is not None and client.settle.number == number
-
-
-def _count(nodes: Mapping[int, int], fraction: float, least: int) -> int:
-    """As many as Flower's own strategies take."""
+def _count(nodes: dict[int, int], fraction: float, least: int) -> int:
+    """The number of clients that Flower's own strategies would choose."""
     return min(len(nodes), max(int(len(nodes) * fraction), least))

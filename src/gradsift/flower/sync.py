@@ -1,8 +1,7 @@
-"""How a client follows an order before it acts: it catches up with the server's weights and settles its last upload."""
+"""How a client prepares for an order: it updates its weights to the server's version and settles its last upload."""
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,43 +9,39 @@ from torch import Tensor
 from gradsift import round
 from gradsift.errors import GradsiftError
 from gradsift.flower.client_state import ClientState
-from gradsift.flower.layout import Layout, Named
+from gradsift.flower.layout import Layout, Named, under_prefix
 from gradsift.flower.protocol import NEVER, Order, checksum, unpack, upload_checksum
 from gradsift.sparse import Sparse
 from gradsift.wire import Limits, decode
 
 
 class Behind(Exception):
-    """The order starts from what this client does not hold; ``version`` is what it does. The server will send more."""
+    """The client cannot follow an order until it is sent what it missed after ``version``."""
 
     def __init__(self, why: str, version: int) -> None:
         super().__init__(why)
         self.version = version
 
 
-class Synced(NamedTuple):
-    """A client as the order wants it."""
+def sync(
+    state: ClientState | None, order: Order, full: Mapping[str, Tensor] | None, buffers: Named
+) -> tuple[ClientState, Tensor | None, str]:
+    """Update the weights and settle; ``full`` has the full weights if the order has no base.
 
-    state: ClientState
-    before: Tensor | None  # the weights before the last round, if it still has them or was sent them
-    reset: str = ""  # why it had to give up its residual
-
-
-def sync(state: ClientState | None, order: Order, full: Mapping[str, Tensor] | None, buffers: Named) -> Synced:
-    """Catch up and settle; ``full`` is everything, where the order has no base."""
+    Returns the new state, the weights before the last round if the client has them, and why it had to discard its
+    residual, if it had.
+    """
     before = changed = None
     if order.base == NEVER:
         if full is None:
             raise GradsiftError("the order has neither a base nor whole weights")
-        layout = Layout.read(order.layout)
-        weights = full["weights"]
-        rest = {name.removeprefix("rest/"): value for name, value in full.items() if name.startswith("rest/")}
+        layout, weights, non_trainable = Layout.read(order.layout), full["weights"], under_prefix("rest/", full)
     elif state is None:
         raise Behind("it holds no weights", NEVER)
     elif state.version < order.base:
         raise Behind(f"it holds version {state.version}, the order starts from {order.base}", state.version)
     else:
-        layout, rest = state.layout, state.rest
+        layout, non_trainable = state.layout, state.non_trainable
         changed = decode(order.change, Limits.of(layout.dim))
         weights = replaced(state.weights, changed)
         if state.version == order.version - 1:
@@ -56,21 +51,21 @@ def sync(state: ClientState | None, order: Order, full: Mapping[str, Tensor] | N
     if order.before:
         before = replaced(weights, decode(order.before, Limits.of(layout.dim)))
     if state is None or state.layout != layout:
-        state = ClientState(layout, weights, torch.zeros_like(weights), rest)
-    state = replace(state, weights=weights, rest=rest | buffers, version=order.version)
+        state = ClientState(layout, weights, torch.zeros_like(weights), non_trainable)
+    state = replace(state, weights=weights, non_trainable=non_trainable | buffers, version=order.version)
     settled, reset = _settle(state, order, changed)
-    return Synced(settled, before, reset)
+    return settled, before, reset
 
 
 def _settle(state: ClientState, order: Order, changed: Sparse | None) -> tuple[ClientState, str]:
-    """The residual less what of the last merged upload was kept; and why it had to be given up instead."""
-    if not order.settle_number or order.settle_checksum == state.settled:
+    """The state after settling the last merged upload, and why the residual had to be discarded, if it had."""
+    if not order.settle_number or order.settle_checksum == state.last_settled:
         return state, ""
     if upload_checksum(state.session, state.uploaded, state.upload) != order.settle_checksum:
-        state = replace(state, settled=order.settle_checksum)
+        state = replace(state, last_settled=order.settle_checksum)
         if order.settle_session in state.sessions.split() and order.settle_number < state.uploaded:
-            return state, ""  # the server has gone back to before an upload that is settled here: the residual is right
-        # An upload was merged that this state does not know of: what it holds may have been delivered already.
+            return state, ""  # the server went back to a round that is settled here, so the residual is right
+        # The server merged an upload that this state does not have: its elements may still be in the residual.
         why = f"it does not know its upload of round {order.settle_number}" if bool(state.residual.any()) else ""
         return replace(state, residual=torch.zeros_like(state.residual), upload=b"", report=""), why
     upload = decode(state.upload, Limits.of(state.layout.dim))
@@ -82,9 +77,9 @@ def _settle(state: ClientState, order: Order, changed: Sparse | None) -> tuple[C
         raise Behind(f"it has not settled its upload of round {order.settle_number}", NEVER)
     merged = Sparse(kept, torch.zeros(len(kept)), upload.dim)
     residual = round.settle(order.method(), state.residual.clone(), upload, merged)
-    return replace(state, residual=residual, settled=order.settle_checksum, upload=b"", report=""), ""
+    return replace(state, residual=residual, last_settled=order.settle_checksum, upload=b"", report=""), ""
 
 
-def replaced(weights: Tensor, new: Sparse) -> Tensor:
-    """``weights`` with the elements of ``new`` in their places."""
-    return weights.index_copy(0, new.indices, new.values.to(weights))
+def replaced(weights: Tensor, elements: Sparse) -> Tensor:
+    """``weights`` with the values of ``elements`` in their places."""
+    return weights.index_copy(0, elements.indices, elements.values.to(weights))
