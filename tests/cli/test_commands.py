@@ -440,7 +440,7 @@ def test_the_shape_of_samples_is_a_list(shape: str, capsys: pytest.CaptureFixtur
         ("data.shape=true", "shape must be the sizes of a sample, such as 1,28,28, got True"),
         ('data.shape="a"', "shape must be the sizes of a sample, such as 1,28,28, got 'a'"),
         ("data.new_users=maybe", "new_users must be True or False, got 'maybe'"),
-        ("model.width=1", "--set model.width has no meaning here: only the options of data have"),
+        ("model.width=1", "--set model.width has no meaning here: only --set data.OPTION has"),
     ],
 )
 def test_wrong_options_of_data_are_refused(option: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_says_how_to_go_on() -> None:
         run.kill()
     assert run.returncode == 130, err
     assert "stopped: interrupted" in out
-    assert "go on: gradsift resume a" in out
+    assert "continue with: gradsift resume a" in out
     done = len(records.read_text().splitlines())
     more = [sys.executable, "-m", "gradsift", "resume", "a", "--rounds", str(done + 5), "--quiet"]
     subprocess.run(more, check=True, capture_output=True)

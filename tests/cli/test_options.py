@@ -46,7 +46,7 @@ def test_flags_win_over_the_file_and_the_file_over_the_defaults() -> None:
 def test_every_setting_can_stand_in_a_file_under_its_own_name_or_with_dashes() -> None:
     lines = []
     for option in options.RUN:
-        kinds: dict[Any, str] = {str: '"x"', None: "true", float: "1.5", options.whole: "3"}
+        kinds: dict[Any, str] = {str: '"x"', None: "true", float: "1.5", options.integer: "3"}
         value = kinds[option.kind]
         lines.append(f"{option.name.replace('_', '-')} = {value}")
     settings = options.read_toml(written("\n".join(lines)))
@@ -116,7 +116,7 @@ def test_values_are_read_as_toml(text: str, value: Any) -> None:
     ("text", "value"), [("100", 100), ("1e5", 100_000), ("100_000", 100_000), ("9007199254740993", 2**53 + 1)]
 )
 def test_whole_numbers(text: str, value: int) -> None:
-    assert options.whole(text) == value
+    assert options.integer(text) == value
 
 
 @pytest.mark.parametrize("text", ["2.5", "nan", "inf", "x"])

@@ -58,7 +58,7 @@ def test_several_figures_share_their_runs_and_a_seed_of_all_comes_first(capsys: 
     assert main(["paper", "fig4", "sparsifiers", "--seeds", "2", "--list"]) == 0
     listed = capsys.readouterr().out.splitlines()
     assert [line.split()[0][-1] for line in listed] == ["0"] * 14 + ["1"] * 14
-    assert all(line.endswith("not begun") for line in listed)
+    assert all(line.endswith("not started") for line in listed)
     assert not RUNS.exists()
     assert paper("fig4", "sparsifiers", "--only", "fab-top-k,fedavg") == 0
     assert sorted(path.parent.name for path in RUNS.rglob("records.jsonl")) == [
@@ -136,7 +136,7 @@ def test_a_namesake_of_another_experiment_is_refused(capsys: pytest.CaptureFixtu
     config.write_text(config.read_text().replace('"lr": 0.3', '"lr": 0.1'))
     (RESULTS / "fig4.npz").unlink()
     assert paper("fig4", "--only", "fedavg") == 2
-    assert "is of another experiment: lr was 0.1, not 0.3" in capsys.readouterr().err
+    assert "is a run of another experiment: lr was 0.1, not 0.3" in capsys.readouterr().err
 
 
 def test_a_limit_of_time_is_said(capsys: pytest.CaptureFixture[str]) -> None:

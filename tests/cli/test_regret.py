@@ -191,7 +191,7 @@ def test_words_for_what_is_not_there() -> None:
     assert names[4:] == ["EXP3", "value-based descent"], "once each"
     assert [line[2].split(",")[0].isdigit() for line in table] == [False, True, False]
     assert (table[0][2], table[2][2], table[1][5]) == ("above the first loss", "not reached", "not run")
-    assert "no k got there in every seed" not in page
+    assert "no k reached these losses in every seed" not in page
     shapes = cells(page, "Assumption 2: t(k, l)")[2:]
     assert shapes[-1][2:] == ["not reached", "", "", ""]
     assert regret(*few[:-1], "2.2", "--controllers", "exp3,value", "--report") == 0

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from gradsift.experiments.display import Display, clock, size
+from gradsift.experiments.display import Display, clock
 from gradsift.records.record import Record
 
 
@@ -63,13 +63,6 @@ def test_lines_so_many_seconds_apart_whether_evaluated_or_not(monkeypatch: pytes
             now += 1.0
             display.round(record(number, global_loss=None))
     assert [line.split()[2] for line in stream.getvalue().splitlines()] == ["10/300", "20/300", "30/300"]
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1234, "1.23 kB"), (5e7, "50 MB"), (2e13, "20 TB")]
-)
-def test_sizes(count: float, text: str) -> None:
-    assert size(count) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (65.4, "1:05"), (3600, "1:00:00"), (45296, "12:34:56")])

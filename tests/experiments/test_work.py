@@ -93,8 +93,10 @@ def test_what_many_runs_fail_of_is_said_once(processes: int, tmp_path: Path, cap
     bad = [replace(e, settings={**e.settings, "clients_per_round": 5000}) for e in some(6)]
     assert work.work(as_jobs(bad), tmp_path, processes=processes, quiet=True) == "failed"
     said = capfd.readouterr().err.splitlines()
-    first = [line for line in said if ": clients_per_round is 5000" in line and "likewise" not in line]
-    more = [int(line.split()[0]) for line in said if "more failed likewise: clients_per_round is 5000" in line]
+    first = [line for line in said if ": clients_per_round is 5000" in line and "more failed" not in line]
+    more = [
+        int(line.split()[0]) for line in said if "more failed with the same error: clients_per_round is 5000" in line
+    ]
     assert 1 <= len(first) <= processes  # each process says it for itself
     assert len(first) + sum(more) == 6
     assert len(said) == len(first) + len(more)
@@ -115,7 +117,7 @@ def test_a_run_that_another_process_has_is_waited_for(tmp_path: Path, capfd: pyt
         longer = as_jobs(some(2, rounds=41))
         assert work.work(longer, tmp_path / "runs", minutes=8 / 60) == "time limit"
         assert rounds(tmp_path / "runs", experiments) == [40, 41], "the others are made meanwhile"
-        assert f"another process is at work on {experiments[0].name}: waiting" in capfd.readouterr().err
+        assert f"waiting for another process to finish {experiments[0].name}" in capfd.readouterr().err
         assert work.work(as_jobs(experiments), tmp_path / "runs", minutes=8 / 60) == "done", "these rounds are there"
         assert capfd.readouterr().err == ""
     assert work.work(longer, tmp_path / "runs", quiet=True) == "done"

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gradsift.experiments.experiment import Experiment, Setup, method
+from gradsift.experiments.experiment import Experiment, Setup, make_experiment
 from gradsift.experiments.paper.scale import SMOKE, Scale
 from gradsift.records.record import Record
 
@@ -27,7 +27,7 @@ TINY: Scale = replace(
 
 def one(seed: int = 0, **options: Any) -> Experiment:
     """One method on the tiny set-up."""
-    return method(SETUP, seed, "it", eval_every=TINY.eval_every, **options)
+    return make_experiment(SETUP, seed, "it", eval_every=TINY.eval_every, **options)
 
 
 def quiet(record: Record) -> None:

@@ -84,3 +84,10 @@ def test_cleaning_leaves_words_alone() -> None:
 )
 def test_shortened(value: object, shown: str) -> None:
     assert text.shortened(value, 20) == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"), [(0, "0 B"), (999, "999 B"), (1234, "1.23 kB"), (5e7, "50 MB"), (2e13, "20 TB")]
+)
+def test_one_number_of_bytes(count: float, shown: str) -> None:
+    assert text.some_bytes(count) == shown

@@ -1,1 +1,1 @@
-"""The command line. A command is imported when it is carried out, so that ``--help`` need not wait for torch."""
+"""The command line. Each command's module is imported only when it is used: ``--help`` need not wait for torch."""

@@ -13,24 +13,23 @@ import gradsift
 from gradsift import check
 from gradsift.cli import reporting, running
 from gradsift.describe import differences
-from gradsift.errors import UsageError
+from gradsift.errors import GradsiftError, UsageError
 from gradsift.experiments import build
-from gradsift.experiments.settings import BY_NAME, asked, gather
+from gradsift.experiments.settings import BY_NAME, DEFAULTS, explicit, gather
 from gradsift.records import files
 from gradsift.records.folder import CONFIG, read_records
 from gradsift.records.stop import STOPS, StopWhen
 from gradsift.registry import nearest
+from gradsift.report import find_runs
 
 PLAN = "comparison.json"
 COST_BUDGET = 400.0  # of every method, unless a budget or a number of rounds is given
-TARGET_ACCURACY = {"digits": 0.8}  # unless a target is given: the table has the cost of reaching it
-WORDS = ("adaptive", "fixed")
+TARGET_ACCURACY = {"digits": 0.8}  # by data set, unless a target is given: the table has the cost of reaching it
 
 
 def compare(given: argparse.Namespace) -> int:
-    """Plan a comparison, or find it in its folder, and carry out what is not finished."""
-    settings = gather(vars(given), given.set_, given.file)
-    chosen = asked(vars(given), given.file)
+    """Plan a comparison, or read the plan of an existing one, and run what is not finished."""
+    settings, chosen = gather(vars(given), given.set_, given.file), explicit(vars(given), given.file)
     for name, instead in (("seed", "--seeds N runs seeds 0 to N-1"), ("controller", "name it in --methods")):
         if name in chosen:
             raise UsageError(f"{BY_NAME[name].flag} has no meaning in a comparison: {instead}")
@@ -41,69 +40,71 @@ def compare(given: argparse.Namespace) -> int:
     if not chosen & {"target_loss", "target_accuracy"}:
         settings["target_accuracy"] = TARGET_ACCURACY.get(settings["data"])
     if "eval_every" not in chosen:
-        settings["eval_every"] = None  # by method
+        settings["eval_every"] = None  # it depends on the method
     methods = [method.strip() for method in given.methods.split(",") if method.strip()]
     if len(methods) == 0 or len(set(methods)) < len(methods):
         raise UsageError(f"--methods must name each method once, got {given.methods!r}")
     if given.seeds < 1:
         raise UsageError(f"--seeds must be at least 1, got {given.seeds}")
+    for folder in given.beside:
+        try:
+            find_runs([folder])
+        except GradsiftError as problem:
+            raise UsageError(f"--beside {folder}: {problem}") from problem
     plan = {"settings": settings, "methods": methods, "seeds": given.seeds}
     out = given.out or running.free_folder(Path("runs"), f"comparison-{Path(settings['data']).stem}")
-    if is_comparison(out):
-        there, wanted = json.loads((out / PLAN).read_text()), json.loads(json.dumps(plan))
-        said = differences(there.pop("settings"), wanted.pop("settings")) + differences(there, wanted)
-        if said:
-            other = f"{out} holds a comparison with other settings: {'; '.join(said)}"
-            raise UsageError(f"{other}; `gradsift resume {out}` goes on with it")
-    elif os.path.lexists(out):
+    _create(out, plan)
+    return run_all(out, plan, given)
+
+
+def _create(out: Path, plan: dict[str, Any]) -> None:
+    """Create the folder of a comparison; a folder with another plan, or with anything else, is refused."""
+    if (out / PLAN).is_file():
+        stored, wanted = json.loads((out / PLAN).read_text()), json.loads(json.dumps(plan))
+        differing = differences(stored.pop("settings"), wanted.pop("settings")) + differences(stored, wanted)
+        if differing:
+            other = f"{out} holds a comparison with other settings: {'; '.join(differing)}"
+            raise UsageError(f"{other}; `gradsift resume {out}` continues it")
+        return
+    if os.path.lexists(out):
         raise UsageError(f"{out} exists already and is not a comparison: choose another folder")
-    else:
-        check.folder("--out", out)
-        for method in methods:
-            _try(resolve(method, settings))
-        out.mkdir(parents=True)
-        files.write(out / PLAN, json.dumps(plan, indent=2).encode() + b"\n")
-    return carry_out(out, plan, given)
-
-
-def _try(settings: dict[str, Any]) -> None:
-    """Make the parts of a run, so that wrong settings are refused before anything is written."""
-    arguments = build.simulate_arguments(settings)
-    arguments["controller"].init(dim=build.trainable(arguments["model"]), seed=settings["seed"])
-    gradsift.check_pair(arguments["sparsifier"], arguments["controller"])
+    check.folder("--out", out)
+    for method in plan["methods"]:  # refuse wrong settings before anything is written
+        settings = resolve(method, plan["settings"])
+        arguments = build.simulate_arguments(settings)
+        parts = gradsift.Method.of(**{part: arguments[part] for part in (*build.SLOTS, "lr")})
+        parts.controller.init(dim=build.trainable(arguments["model"]), seed=settings["seed"])
+    out.mkdir(parents=True)
+    files.write(out / PLAN, json.dumps(plan, indent=2).encode() + b"\n")
 
 
 def resume(given: argparse.Namespace) -> int:
     """Continue a run, or every unfinished run of a comparison."""
-    if not is_comparison(given.folder):
+    if not (given.folder / PLAN).is_file():
         return running.resume(given)
     for name in STOPS:
         if getattr(given, name) is not None:
             raise UsageError(f"{BY_NAME[name].flag} cannot change in a comparison: {given.folder} is one")
-    return carry_out(given.folder, json.loads((given.folder / PLAN).read_text()), given)
-
-
-def is_comparison(folder: Path) -> bool:
-    """Whether a folder was made by ``compare``."""
-    return (folder / PLAN).is_file()
+    plan = json.loads((given.folder / PLAN).read_text())
+    return run_all(given.folder, {**plan, "settings": DEFAULTS | plan["settings"]}, given)
 
 
 def resolve(method: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of one method: the common ones, with its sparsifier and controller."""
+    """Return the settings of one method: the common ones, with its sparsifier and controller."""
     sparsifier, controller = settings["sparsifier"], "fixed"
     if "+" in method:
         sparsifier, controller = method.split("+", 1)
     elif method == "adaptive":
         controller = "extended-sign"
-    elif method in gradsift.sparsifiers():
+    elif build.class_name(method) in gradsift.sparsifiers():
         sparsifier = method
-    elif method in gradsift.controllers():
+    elif build.class_name(method) in gradsift.controllers():
         controller = method
     elif method != "fixed":
-        known = list(dict.fromkeys([*WORDS, *gradsift.sparsifiers(), *gradsift.controllers()]))
-        raise UsageError(f"unknown method {method!r}{nearest(method, known)}")
-    for name, valid in ((sparsifier, gradsift.sparsifiers()), (controller, gradsift.controllers())):
-        if name not in valid and name != settings["sparsifier"]:
+        valid = list(dict.fromkeys(["adaptive", "fixed", *gradsift.sparsifiers(), *gradsift.controllers()]))
+        raise UsageError(f"unknown method {method!r}{nearest(method, valid)}")
+    for slot, name in (("sparsifier", sparsifier), ("controller", controller)):
+        if build.class_name(name) not in (valid := build.SLOTS[slot].names()):
             raise UsageError(f"unknown method {method!r}: {name!r}{nearest(name, valid)}")
     # Options given with --set are for a controller that learns k, and for the sparsifier of the settings.
     parts = dict(settings["set"])
@@ -115,30 +116,29 @@ def resolve(method: str, settings: dict[str, Any]) -> dict[str, Any]:
     # Targets are for the table only: a run that stopped at one could not be compared at equal cost.
     chosen |= {"target_loss": None, "target_accuracy": None}
     chosen |= {"k_min": None, "k_max": None} if controller == "fixed" else {"k": None}
-    if settings["eval_every"] is None:  # whole vectors in every round make few and costly rounds
+    if settings["eval_every"] is None:  # a method that sends whole vectors has few and costly rounds
         chosen["eval_every"] = 1 if build.ignores_k(chosen) else 5
     return chosen
 
 
-def carry_out(out: Path, plan: dict[str, Any], given: argparse.Namespace) -> int:
-    """Every run that is not finished yet, then the table and the page."""
-    folders = []
-    for seed in range(plan["seeds"]):  # all methods with one seed before the next seed
+def run_all(out: Path, plan: dict[str, Any], given: argparse.Namespace) -> int:
+    """Run what is not finished, all methods with one seed before the next seed, then make the table and the page."""
+    folders, settings = [], plan["settings"]
+    for seed in range(plan["seeds"]):
         for method in plan["methods"]:
-            folder = out / f"{method}-seed{seed}"
-            folders.append(folder)
-            if not _one(folder, {**resolve(method, plan["settings"]), "seed": seed}, given):
-                print(f"stopped; what is done is kept: gradsift resume {out}")
+            folders.append(out / f"{method}-seed{seed}")
+            if not _run(folders[-1], {**resolve(method, settings), "seed": seed}, given):
+                print(f"stopped; continue with: gradsift resume {out}")
                 return running.INTERRUPTED
     folders += getattr(given, "beside", [])
-    reporting.write(folders, out / "report", plan["settings"]["target_loss"], plan["settings"]["target_accuracy"], None)
+    reporting.write(folders, out / "report", settings["target_loss"], settings["target_accuracy"], None)
     for method in plan["methods"]:
-        _explain(method, plan["settings"])
+        _explain(method, settings)
     return 0
 
 
 def _explain(method: str, settings: dict[str, Any]) -> None:
-    """Print where a fixed k comes from, and the period that FedAvg derives from it: it explains few exchanges."""
+    """Print where a fixed k comes from, and the period that FedAvg derives from it."""
     chosen = resolve(method, settings)
     if chosen["controller"] != "fixed" or build.ignores_k(chosen):
         return
@@ -150,16 +150,11 @@ def _explain(method: str, settings: dict[str, Any]) -> None:
     print(f"{method}: k = {k:g} of D = {dim:,}, {rule}{exchanges}")
 
 
-def _one(folder: Path, settings: dict[str, Any], given: argparse.Namespace) -> bool:
-    there = (folder / CONFIG).is_file()
-    if there and _is_finished(folder, settings):
+def _run(folder: Path, settings: dict[str, Any], given: argparse.Namespace) -> bool:
+    """Run or resume one run of a comparison; returns False if it was interrupted."""
+    exists = (folder / CONFIG).is_file()
+    records = read_records(folder) if exists else []
+    if records and StopWhen(**{name: settings[name] for name in STOPS}).finished(records[-1]) is not None:
         return True
     arguments = build.simulate_arguments(settings)
-    result = running.train(arguments, settings, folder, given, folder.name, resume=there)
-    return result.stopped != "interrupted"
-
-
-def _is_finished(folder: Path, settings: dict[str, Any]) -> bool:
-    records = read_records(folder)
-    stop = StopWhen(**{name: settings[name] for name in STOPS})
-    return bool(records) and stop.finished(records[-1]) is not None
+    return running.train(arguments, settings, folder, given, folder.name, resume=exists).stopped != "interrupted"

@@ -1,4 +1,4 @@
-"""``gradsift data``: show, import, get."""
+"""``gradsift data``: show, import or download data."""
 
 import argparse
 from pathlib import Path
@@ -16,15 +16,15 @@ SHADES = " ░▒▓█"
 
 
 def data(given: argparse.Namespace) -> int:
-    """Carry out one action."""
+    """Carry out an action; returns the exit code."""
     if given.action == "show":
-        return show(given)
-    if given.action == "import":
-        return import_(given)
-    get(given.name, given.folder)
-    print(
-        f"{given.name} is in {given.folder}; use it with: GRADSIFT_DATA={given.folder} gradsift run --data {given.name}"
-    )
+        show(_load(given))
+    elif given.action == "import":
+        import_(given)
+    else:
+        get(given.name, given.folder)
+        use = f"GRADSIFT_DATA={given.folder} gradsift run --data {given.name}"
+        print(f"{given.name} is in {given.folder}; use it with: {use}")
     return 0
 
 
@@ -32,29 +32,25 @@ def _load(given: argparse.Namespace) -> FederatedData:
     settings = gather({**vars(given), "data": str(given.source)}, given.set_, None)
     for part, options in settings["set"].items():
         if part != "data":
-            raise UsageError(f"--set {part}.{next(iter(options))} has no meaning here: only the options of data have")
+            raise UsageError(f"--set {part}.{next(iter(options))} has no meaning here: only --set data.OPTION has")
     return load_data(settings)
 
 
-def show(given: argparse.Namespace) -> int:
-    """The numbers, and which client has which labels."""
-    federated = _load(given)
+def show(federated: FederatedData) -> None:
+    """Print the numbers of a data set, and which client has which labels."""
     print(describe(federated))
     if federated.labelled:
-        print()
-        print(picture(federated))
-    return 0
+        print(f"\n{picture(federated)}")
 
 
 def picture(federated: FederatedData, most: int = 40) -> str:
-    """A row for each client and a column for each class, darker the larger the share of the client's samples."""
+    """Draw a row for each client and a column for each class, darker for a larger share of the client's samples."""
     classes, labels = federated.classes, federated.y.cpu().numpy()
     shown = np.unique(np.linspace(0, federated.num_clients - 1, most).round().astype(int))
     lines = [f"{'client':>8} {'samples':>7}  labels 0 to {classes - 1}"]
     for client in shown:
         counts = np.bincount(labels[federated.rows(int(client))], minlength=classes)
-        part = counts / counts.sum()
-        cells = "".join(SHADES[0 if p == 0 else min(4, 1 + int(p * 6))] for p in part)
+        cells = "".join(SHADES[0 if p == 0 else min(4, 1 + int(p * 6))] for p in counts / counts.sum())
         lines.append(f"{client:>8} {counts.sum():>7}  |{cells}|")
     if len(shown) < federated.num_clients:
         lines.append(f"({len(shown)} of {federated.num_clients} clients)")
@@ -62,8 +58,8 @@ def picture(federated: FederatedData, most: int = 40) -> str:
     return "\n".join(lines)
 
 
-def import_(given: argparse.Namespace) -> int:
-    """Write what was read as one .npz."""
+def import_(given: argparse.Namespace) -> None:
+    """Write a data set as one .npz file."""
     target: Path = given.target
     if target.suffix != ".npz":
         raise UsageError(f"the target must end in .npz, got {str(target)!r}")
@@ -71,6 +67,4 @@ def import_(given: argparse.Namespace) -> int:
         raise UsageError(f"{target} exists already")
     federated = _load(given)
     save_npz(federated, target)
-    print(describe(federated))
-    print(f"\nwritten to {target}; use it with: gradsift run --data {target}")
-    return 0
+    print(f"{describe(federated)}\n\nwritten to {target}; use it with: gradsift run --data {target}")

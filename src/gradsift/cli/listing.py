@@ -8,35 +8,33 @@ from gradsift.registry import first_line
 
 
 def names(given: argparse.Namespace) -> int:
-    """Print every name that a setting can have, with a description."""
+    """Print every name that a flag takes, with a description."""
     del given
-    from gradsift import control, cost, data, local, models, sparsify, values
+    from gradsift import data, models
     from gradsift.data.load import about as about_data
-    from gradsift.experiments.build import SCHEDULES
+    from gradsift.experiments.build import SCHEDULES, SLOTS
     from gradsift.models.named import about as about_model
 
-    others = "a .npz file, a folder of LEAF or of CIFAR-10 batches, or package.module:function"
-    _section(f"data sets (--data), or {others}", {name: about_data(name) for name in data.sources()})
-    _section("models (--model), or package.module:function", {name: about_model(name) for name in models.models()})
-    own = ", or package.module:Class"
-    _section(f"local computations (--local){own}", {n: local.describe(n) for n in local.local_computations()})
-    _section(f"sparsifiers (--sparsifier){own}", {n: sparsify.describe(n) for n in sparsify.sparsifiers()})
-    _section(f"value types (--values){own}", {n: values.describe(n) for n in values.value_types()})
-    _section(f"controllers (--controller){own}", {n: control.describe(n) for n in control.controllers()})
-    _section(f"costs (--cost){own}", {n: cost.describe(n) for n in cost.cost_models()})
-    _section("step sizes (--set lr.schedule=...)", {name: first_line(cls) for name, cls in SCHEDULES.items()})
+    sections = {
+        "data sets (--data), also a .npz file, a folder of LEAF or of CIFAR-10 batches, or package.module:function": {
+            name: about_data(name) for name in data.sources()
+        },
+        "models (--model), also package.module:function": {name: about_model(name) for name in models.models()},
+    }
+    for slot, (noun, _, names_of, describe) in SLOTS.items():
+        title = f"{noun}s (--{slot}), also package.module:Class of a registered class"
+        sections[title] = {name: describe(name) for name in names_of()}
+    sections["step sizes (--set lr.schedule=NAME)"] = {name: first_line(cls) for name, cls in SCHEDULES.items()}
+    for title, rows in sections.items():
+        print(title)
+        for name, about in rows.items():
+            print(f"  {name:<22} {about.replace('``', '`')}".rstrip())
+        print()
     return 0
 
 
-def _section(title: str, rows: dict[str, str]) -> None:
-    print(title)
-    for name, about in rows.items():
-        print(f"  {name:<22} {about.replace('``', '`')}".rstrip())
-    print()
-
-
 def completion(given: argparse.Namespace) -> int:
-    """Print a script for the shell to source."""
+    """Print a completion script, for the shell to source."""
     try:
         import shtab
     except ImportError as problem:

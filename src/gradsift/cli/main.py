@@ -12,7 +12,7 @@ from gradsift.version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out one command; returns the exit code."""
+    """Carry out a command; returns the exit code."""
     top = parser()
     try:
         given, extra = top.parse_known_args(arguments)
@@ -23,7 +23,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.command is None:
             top.print_help()
             return 0
-        return _carry_out(given)
+        module, _, function = COMMANDS[given.command].function.partition(":")
+        # Imported here, since torch takes longer to import than --help should take.
+        code: int = getattr(importlib.import_module(f"gradsift.cli.{module}"), function)(given)
+        return code
     except GradsiftError as problem:
         print(f"gradsift: {problem}", file=sys.stderr)
         return 2
@@ -39,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser_of(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Parser:
-    """The parser of the command or action that was given, which knows its flags."""
+    """Return the parser of the command, or of its action, which knows its flags."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             chosen = action.choices.get(str(getattr(given, action.dest, None)))
@@ -47,10 +50,3 @@ def _parser_of(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Pa
                 return _parser_of(chosen, given)
     assert isinstance(parser, Parser)
     return parser
-
-
-def _carry_out(given: argparse.Namespace) -> int:
-    module, _, function = COMMANDS[given.command].work.partition(":")
-    # Imported here: torch takes longer to import than --help should take.
-    code: int = getattr(importlib.import_module(f"gradsift.cli.{module}"), function)(given)
-    return code

@@ -1,4 +1,4 @@
-"""``gradsift report``, and the table that ends a comparison."""
+"""``gradsift report``, and the table and the page of a comparison."""
 
 import argparse
 import importlib.util
@@ -23,7 +23,7 @@ def report(given: argparse.Namespace) -> int:
 def write(
     runs: Sequence[Path], out: Path, target_loss: float | None, target_accuracy: float | None, title: str | None
 ) -> None:
-    """Print the table of the runs; where matplotlib is installed, also write the page and print its path."""
+    """Print the table of the runs; if matplotlib is installed, also write the page and print its path."""
     if importlib.util.find_spec("matplotlib") is None:
         print(as_text(*table(summarise(runs, target_loss, target_accuracy))))
         print(f"\nno page: {install('report')}")
@@ -36,5 +36,5 @@ def write(
 
 
 def as_text(names: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
-    """A table for the terminal with a column for each method, since there are fewer methods than numbers."""
+    """Format a table for the terminal with a column for each method, since there are fewer methods than numbers."""
     return text.aligned(list(zip(names, *lines, strict=True)))

@@ -9,17 +9,18 @@ import gradsift
 from gradsift import Result
 from gradsift.errors import RunError, UsageError, install
 from gradsift.experiments.build import simulate_arguments
-from gradsift.experiments.display import Display, size
-from gradsift.experiments.settings import gather
+from gradsift.experiments.display import Display
+from gradsift.experiments.settings import DEFAULTS, gather
 from gradsift.records.folder import CONFIG, read_config, read_records
 from gradsift.records.record import Record
 from gradsift.records.stop import STOPS
+from gradsift.report.text import some_bytes
 
 INTERRUPTED = 130  # the exit code of a command that was ended by Ctrl-C
 
 
 def run(given: argparse.Namespace) -> int:
-    """Train, and print how it ended."""
+    """Train, and print the result."""
     settings = gather(vars(given), given.set_, given.file)
     arguments = simulate_arguments(settings)
     name = f"{Path(settings['data']).stem}-{arguments['sparsifier'].name}-{arguments['controller'].name}"
@@ -38,12 +39,11 @@ def resume(given: argparse.Namespace) -> int:
         raise UsageError(
             f"{given.folder} was not made by `gradsift run`: resume it with gradsift.simulate(..., resume=True)"
         )
-    settings = config["command"]
-    for name in STOPS:
-        if getattr(given, name) is not None:
-            settings[name] = getattr(given, name)
-    result = train(simulate_arguments(settings), settings, given.folder, given, given.folder.name, resume=True)
-    return print_result(result)
+    settings = DEFAULTS | config["command"]
+    settings |= {name: value for name in STOPS if (value := getattr(given, name)) is not None}
+    return print_result(
+        train(simulate_arguments(settings), settings, given.folder, given, given.folder.name, resume=True)
+    )
 
 
 def train(
@@ -55,33 +55,27 @@ def train(
     *,
     resume: bool = False,
 ) -> Result:
-    """Carry out one run and show its progress; the error of a failed run names its folder."""
+    """Run ``gradsift.simulate`` and show its progress; the error of a failed run names its folder."""
     with Display(name, settings["rounds"], settings["cost_budget"], quiet=given.quiet) as display:
         if resume:
-            display.already(read_records(out))
-        watch: list[Callable[[Record], None]] = [display.round]
-        if given.tensorboard:
-            watch.append(_tensorboard(out / "tensorboard"))
+            display.resume(read_records(out))
+        log = _tensorboard(out / "tensorboard") if given.tensorboard else None
 
-        def show(record: Record) -> None:
-            for watcher in watch:
-                watcher(record)
+        def watch(record: Record) -> None:
+            display.round(record)
+            if log is not None:
+                log(record)
 
+        extra = {"command": settings}
         try:
-            result = gradsift.simulate(
-                **arguments,
-                out=out,
-                resume=resume,
-                on_round=show,
-                extra_config={"command": settings},
-            )
+            return gradsift.simulate(**arguments, out=out, resume=resume, on_round=watch, extra_config=extra)
         except RunError as problem:
-            kept = f"\nwhat it had is in {out}: gradsift resume {out}" if (out / CONFIG).is_file() else ""
+            kept = f"\nits checkpoint is in {out}; try: gradsift resume {out}" if (out / CONFIG).is_file() else ""
             raise RunError(f"the run failed: {problem}{kept}") from problem
-    return result
 
 
 def _tensorboard(folder: Path) -> Callable[[Record], None]:
+    """Return a function that logs records for TensorBoard in ``folder``."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as problem:
@@ -101,7 +95,7 @@ def _tensorboard(folder: Path) -> Callable[[Record], None]:
 
 
 def free_folder(parent: Path, name: str) -> Path:
-    """parent/name, or parent/name-2, -3, ... where that is taken."""
+    """Return parent/name, or parent/name-2, -3, ... if that exists."""
     path, count = parent / name, 1
     while path.exists():
         count += 1
@@ -110,20 +104,20 @@ def free_folder(parent: Path, name: str) -> Path:
 
 
 def print_result(result: Result) -> int:
-    """Print how a run ended; returns the exit code."""
-    last = result.records[-1]
+    """Print the result of a run; returns the exit code."""
+    last, dim = result.records[-1], result.weights.numel()
     sent = sum(record["up_bytes"] + record["down_bytes"] for record in result.records)
-    dense = 2 * 4 * result.weights.numel() * sum(record["clients"] for record in result.records)
+    dense = 2 * 4 * dim * sum(record["clients"] for record in result.records)
     evaluated = [record for record in result.records if record["global_loss"] is not None]
     print(f"stopped: {result.stopped}, after {last['round']} rounds at cost {last['cost']:.1f}")
     if evaluated:
         accuracy = evaluated[-1]["accuracy"]
         scored = "" if accuracy is None else f", test accuracy {accuracy:.3f}"
         print(f"loss {evaluated[-1]['global_loss']:.4f}{scored} (round {evaluated[-1]['round']})")
-    print(f"k: {last['k']:.1f} of {result.weights.numel()} in the last round")
-    print(f"sent {size(sent)}; whole gradients would have been {size(dense)}")
-    print(f"kept in {result.folder}; look: gradsift report {result.folder}")
+    print(f"k: {last['k']:.1f} of {dim} in the last round")
+    print(f"sent {some_bytes(sent)}; whole gradients would have been {some_bytes(dense)}")
+    print(f"the run is in {result.folder}; for a report: gradsift report {result.folder}")
     if result.stopped != "interrupted":
         return 0
-    print(f"go on: gradsift resume {result.folder}")
+    print(f"continue with: gradsift resume {result.folder}")
     return INTERRUPTED

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a line that is kept up to date in a terminal, plain lines elsewhere."""
+"""The progress of a run: one line that is updated in place in a terminal, plain lines elsewhere."""
 
 import shutil
 import sys
@@ -6,12 +6,13 @@ import time
 from typing import TextIO
 
 from gradsift.records.record import Record
+from gradsift.report.text import some_bytes
 
 
 class Display:
-    """Pass ``round`` to ``gradsift.simulate(on_round=...)``, inside a ``with`` statement, which clears the line.
+    """Shows the progress of a run: pass ``round`` to ``gradsift.simulate(on_round=...)`` inside a ``with`` statement.
 
-    ``every`` is for several runs at a time, or long ones: plain lines only, at least so many seconds apart.
+    With ``every``, it prints plain lines that many seconds apart, also in a terminal: for several runs at a time.
     """
 
     def __init__(
@@ -26,23 +27,20 @@ class Display:
     ) -> None:
         self.name, self.rounds, self.cost_budget, self.quiet, self.every = name, rounds, cost_budget, quiet, every
         self.stream = stream or sys.stderr
-        self.live = every is None and self.stream.isatty()
-        self._began, self._first, self._shown = time.monotonic(), 0, 0.0
-        self._loss: float | None = None
-        self._accuracy: float | None = None
+        self.live = every is None and not quiet and self.stream.isatty()
+        self._started, self._first_round, self._shown = time.monotonic(), 0, 0.0
+        self._evaluation = ""
         self._sent = 0.0
 
-    def already(self, records: list[Record]) -> None:
-        """Count the rounds that a resumed run has done before."""
+    def resume(self, records: list[Record]) -> None:
+        """Count the rounds that were done before a run is resumed."""
         for record in records:
-            self._take(record)
-            self._first = record["round"]
+            self._count(record)
+            self._first_round = record["round"]
 
     def round(self, record: Record) -> None:
-        """Count one more round, and show it if it is time to."""
-        self._take(record)
-        if self.quiet:
-            return
+        """Count a round, and show it if it is time to."""
+        self._count(record)
         now = time.monotonic()
         if self.live:
             if now - self._shown >= 0.1:
@@ -51,64 +49,53 @@ class Display:
                 self.stream.write("\r" + self._fitted(record, width).ljust(width))
                 self.stream.flush()
             return
-        evaluated, waited = record["global_loss"] is not None, now - max(self._shown, self._began)
-        if evaluated if self.every is None else waited >= self.every:
+        evaluated, waited = record["global_loss"] is not None, now - max(self._shown, self._started)
+        if not self.quiet and (evaluated if self.every is None else waited >= self.every):
             self._shown = now
             print(self.line(record), file=self.stream, flush=True)
 
     def _fitted(self, record: Record, width: int) -> str:
-        """The line in ``width`` characters: where it is too long, first without the name, then with single spaces."""
+        """Return the line in ``width`` characters: if it is too long, without the name, then with single spaces."""
         line = self.line(record)
         if len(line) > width:
             line = line[len(self.name) :].lstrip()
         return (line if len(line) <= width else line.replace("  ", " "))[:width]
 
     def line(self, record: Record) -> str:
-        """The state of the run in one line."""
+        """Return the state of the run in one line."""
         budget = self.cost_budget
         of_rounds, of_cost = (f"/{self.rounds}", "") if budget is None else ("", f"/{budget:g}")
-        parts = [f"{self.name}  round {record['round']}{of_rounds}"]
-        if self._loss is not None:
-            parts.append(f"loss {self._loss:.4f}")
-        if self._accuracy is not None:
-            parts.append(f"acc {self._accuracy:.3f}")
-        parts += [f"k {record['k']:.0f}", f"cost {record['cost']:.1f}{of_cost}", f"sent {size(self._sent)}"]
-        parts.append(f"{clock(self._remaining(record))} left")
-        return "  ".join(parts)
+        return (
+            f"{self.name}  round {record['round']}{of_rounds}{self._evaluation}  k {record['k']:.0f}"
+            f"  cost {record['cost']:.1f}{of_cost}  sent {some_bytes(self._sent)}"
+            f"  {clock(self._remaining(record))} left"
+        )
 
-    def _take(self, record: Record) -> None:
+    def _count(self, record: Record) -> None:
         self._sent += record["up_bytes"] + record["down_bytes"]
         if record["global_loss"] is not None:
-            self._loss, self._accuracy = record["global_loss"], record["accuracy"]
+            accuracy = "" if record["accuracy"] is None else f"  acc {record['accuracy']:.3f}"
+            self._evaluation = f"  loss {record['global_loss']:.4f}{accuracy}"
 
     def _remaining(self, record: Record) -> float:
-        elapsed = time.monotonic() - self._began
-        per_round = elapsed / max(1, record["round"] - self._first)
+        """Return the seconds that are left, from the mean time and cost of the rounds so far."""
+        per_round = (time.monotonic() - self._started) / max(1, record["round"] - self._first_round)
         rounds: float = self.rounds - record["round"]
         if self.cost_budget is not None:
             rounds = min(rounds, (self.cost_budget - record["cost"]) / max(record["cost"] / record["round"], 1e-12))
-        return float(max(0.0, per_round * rounds))
+        return max(0.0, per_round * rounds)
 
     def __enter__(self) -> "Display":
         return self
 
     def __exit__(self, *problem: object) -> None:
-        if self.live and not self.quiet and self._shown:
+        if self.live and self._shown:  # clear the line
             self.stream.write("\r" + " " * (shutil.get_terminal_size().columns - 1) + "\r")
             self.stream.flush()
 
 
-def size(count: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}" if count < 100 else f"{count:.0f} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
-
-
 def clock(seconds: float) -> str:
-    """h:mm:ss or m:ss."""
-    whole = round(seconds)
-    hours, rest = divmod(whole, 3600)
-    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+    """Format a duration as h:mm:ss or m:ss."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"

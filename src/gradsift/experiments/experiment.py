@@ -1,7 +1,7 @@
-"""An experiment is one run of a figure: a name, a label, and every setting of the run, also when it stops.
+"""An experiment is one run of a figure: its name, its label and all its settings, including when it stops.
 
-Experiments that differ only in when they stop have the same name and share one run: the longer experiment continues
-where the shorter one ended.
+Experiments that differ only in when they stop have the same name and share a run folder: the longer experiment resumes
+the run of the shorter one.
 """
 
 import json
@@ -16,11 +16,11 @@ from gradsift.records.stop import STOPS, StopWhen
 if TYPE_CHECKING:
     from gradsift.experiments.trajectory import Trajectory
 
-NO_LIMIT = 1_000_000  # rounds, where the budget ends a run
-# Methods with costly rounds are evaluated so many times as often, for evaluations at about equal steps of cost. By
-# name: it is a choice of the figures and part of what their published runs are, not a property of the methods.
+NO_LIMIT = 1_000_000  # rounds of a run that a cost budget ends
+# Methods with costly rounds are evaluated this many times as often, so that evaluations are at similar steps of cost.
+# The table goes by name: this is a choice of the figures, and part of their published runs.
 MORE_OFTEN = {"send-all": 5, "unidirectional-top-k": 4, "value": 4, "exp3": 4, "continuous-bandit": 4}
-# The methods as the paper's figures call them.
+# Names in the paper's figures.
 SPARSIFIERS = {
     "fab-top-k": "FAB-top-k",
     "fub-top-k": "FUB-top-k",
@@ -42,14 +42,14 @@ CONTROLLERS = {
 class Setup:
     """A data set and its model, as settings of ``gradsift run``."""
 
-    name: str  # the names of its runs begin with it
+    name: str  # the first part of the names of its runs
     dim: int
     settings: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True)
 class Switch:
-    """A change of k, for Figure 1: once the global loss is at most ``loss``, use ``k`` for ``rounds`` more rounds."""
+    """A change of k in Figure 1: when the global loss is at most ``loss``, use ``k`` for ``rounds`` more rounds."""
 
     loss: float
     k: float
@@ -58,9 +58,9 @@ class Switch:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One run: everything ``gradsift.simulate`` needs, as the settings that ``gradsift run`` would take."""
+    """One run, as the settings that ``gradsift run`` takes."""
 
-    name: str  # of its folder; it includes the seed
+    name: str  # of its run folder; it includes the seed
     label: str  # in figures and tables; the same for all seeds
     settings: Mapping[str, Any] = field(repr=False)
     switch: Switch | None = None
@@ -72,40 +72,36 @@ class Experiment:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides the course of the run, as JSON values; not when it stops, nor on which device it runs."""
+        """The settings that decide the numbers of the run, as JSON values: not when it stops, nor its device."""
         left_out = (*STOPS, "device", "checkpoint_every")
-        said = {name: value for name, value in self.settings.items() if name not in left_out}
-        switch = self.switch and {"loss": self.switch.loss, "k": self.switch.k}
-        made: dict[str, Any] = json.loads(json.dumps(said | {"switch": switch}))
-        return made
+        identity: dict[str, Any] = {name: value for name, value in self.settings.items() if name not in left_out}
+        identity["switch"] = self.switch and {"loss": self.switch.loss, "k": self.switch.k}
+        return dict(json.loads(json.dumps(identity)))
 
     @property
     def stop(self) -> StopWhen:
-        """The stop rules of its settings."""
+        """The stop rules in its settings."""
         return StopWhen(**{name: self.settings[name] for name in STOPS})
 
     def remaining(self, done: "Trajectory | None") -> StopWhen | None:
-        """When to stop if the run is continued from what is done; None if it is finished."""
+        """Return when to stop if the run is resumed, or None if what is done is the whole run."""
         if done is None or (done.switched_after is None and done.reached(self.stop) is None):
             return self.stop
-        if self.switch is None:
-            return None
         after = self.switched_after(done)
-        if after is None:  # the limit of rounds came before the loss
+        if self.switch is None or after is None:  # or: the limit of rounds came before the loss of the switch
             return None
         last = StopWhen(rounds=after + self.switch.rounds)
         return None if done.reached(last) else last
 
     def switched_after(self, done: "Trajectory") -> int | None:
-        """The round after which k changes: that of the first evaluation at the loss of the switch, or below it."""
-        assert self.switch is not None
-        if done.switched_after is not None:
+        """Return the first round that was evaluated at or below the loss of the switch; None if there is none yet."""
+        if self.switch is None or done.switched_after is not None:
             return done.switched_after
         met = done.evaluated[done.loss <= self.switch.loss]
         return int(met[0]) if len(met) else None
 
 
-def method(
+def make_experiment(
     setup: Setup,
     seed: int,
     label: str,
@@ -117,16 +113,18 @@ def method(
     k: float | None = None,
     comm_time: float = 10.0,
     options: Mapping[str, Any] | None = None,
-    cost: tuple[str, str, Mapping[str, float]] | None = None,
+    cost: tuple[str, Mapping[str, Any]] | None = None,
     **stop: Any,
 ) -> Experiment:
-    """One method on a set-up.
+    """Make the experiment of a sparsifier and a controller with its ``options`` on a set-up, and name its run.
 
-    ``cost`` is (a short name, the cost model, its options) where it is not normalised time. It is part of the run's
-    name only where k depends on it. ``evaluate_alike`` evaluates methods with costly rounds no more often than others.
+    ``cost`` is a cost model and its options, if it is not normalised time. It is part of the run's name only if k
+    depends on it. With ``evaluate_alike``, methods with costly rounds are not evaluated more often than others.
     """
     from gradsift.experiments.build import ignores_k  # needs torch, which a list of figures does not
 
+    if unknown := set(stop) - set(STOPS):
+        raise GradsiftError(f"unknown stop rule {min(unknown)!r}")
     settings = DEFAULTS | dict(setup.settings)
     parts = {part: dict(chosen) for part, chosen in settings.get("set", {}).items() if part != "controller"}
     if options:
@@ -136,7 +134,7 @@ def method(
     settings |= {"sparsifier": sparsifier, "controller": controller, "seed": seed, "comm_time": comm_time}
     settings |= {"eval_every": every, "rounds": NO_LIMIT, "set": parts}
     if cost is not None:
-        settings["cost"], parts["cost"] = cost[1], dict(cost[2])
+        settings["cost"], parts["cost"] = cost[0], dict(cost[1])
     if controller == "fixed":
         settings["k"] = k
         tag = "" if ignores_k(settings) else f"-k{k:g}"
@@ -144,7 +142,4 @@ def method(
         tag = f"-{controller}-" + (f"comm{comm_time:g}" if cost is None else cost[0])
         tag += "".join(f"-{name}{value:g}" for name, value in (options or {}).items())
     tag += "" if every == usual else f"-every{every}"
-    unknown = set(stop) - set(STOPS)
-    if unknown:
-        raise GradsiftError(f"no rule to stop: {sorted(unknown)[0]!r}")
     return Experiment(f"{setup.name}-{sparsifier}{tag}-seed{seed}", label, settings | stop)

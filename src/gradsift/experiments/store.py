@@ -1,4 +1,4 @@
-"""Where the runs of experiments are: in run folders, and in files of results made from them, here or elsewhere."""
+"""Finds the runs of experiments: in run folders, and in files of results that were made from run folders."""
 
 import contextlib
 from collections.abc import Iterable
@@ -14,60 +14,53 @@ from gradsift.records.folder import CONFIG, RECORDS
 
 
 class Store:
-    """Run folders in ``runs``, and one file of results for each figure in ``results``; either will do to find a run."""
+    """Run folders in ``runs`` and one file of results per figure in ``results``; a run may be in either."""
 
     def __init__(self, runs: Path, results: Path, figures: Iterable[str]) -> None:
         check.folder("--out", runs)
         check.folder("--results", results)
         self.runs, self.results = runs, results
-        self._known: dict[str, Trajectory] = {}
-        self._read: dict[str, tuple[object, Trajectory | None]] = {}  # by name, with the state of its files
+        self._in_results: dict[str, Trajectory] = {}
+        self._in_folders: dict[str, tuple[object, Trajectory | None]] = {}  # by name, with the state of the files
         for figure in figures:
-            for name, read in trajectory.load(self.file(figure)).items():
-                best = longer(read, self._known.get(name))
-                assert best is not None
-                self._known[name] = best
+            for name, run in trajectory.load(self.file(figure)).items():
+                self._in_results[name] = longer(run, self._in_results.get(name)) or run
 
     def file(self, figure: str) -> Path:
-        """The file with the results of a figure."""
+        """Return the file with the results of a figure."""
         return self.results / f"{figure}.npz"
 
-    def folder(self, experiment: Experiment) -> Path:
-        """Where an experiment is run."""
-        return self.runs / experiment.name
-
     def get(self, experiment: Experiment) -> Trajectory | None:
-        """The run of an experiment so far, from its folder or its results; another run of the same name is refused."""
-        there = longer(self._from_folder(experiment), self._known.get(experiment.name))
-        if there is not None:
-            wanted, kept = experiment.identity, there.config.get("experiment") or {}
-            said = differences({name: kept.get(name) for name in wanted}, wanted)
-            if said:
-                where = f"{self.runs} or {self.results}"
+        """Return the rounds of an experiment so far; a run of another experiment under its name is refused."""
+        run = longer(self._from_folder(experiment), self._in_results.get(experiment.name))
+        if run is not None:
+            wanted, stored = experiment.identity, run.config.get("experiment") or {}
+            differing = differences({name: stored.get(name) for name in wanted}, wanted)
+            if differing:
                 raise GradsiftError(
-                    f"{experiment.name} in {where} is of another experiment: {'; '.join(said)}; another --out and"
-                    " --results keep them apart"
+                    f"{experiment.name} in {self.runs} or {self.results} is a run of another experiment:"
+                    f" {'; '.join(differing)}; choose another --out and --results"
                 )
-        return there
+        return run
 
     def _from_folder(self, experiment: Experiment) -> Trajectory | None:
-        """The run in its folder; it is read again only if its files have changed."""
-        folder, state = self.folder(experiment), []
+        """Read the run in its folder, but only if its files have changed since."""
+        folder, state = self.runs / experiment.name, []
         for name in (RECORDS, CONFIG):
             with contextlib.suppress(FileNotFoundError):
-                about = (folder / name).stat()
-                state.append((about.st_mtime_ns, about.st_size))
-        if self._read.get(experiment.name, (None, None))[0] != state:
-            self._read[experiment.name] = (state, from_folder(folder))
-        return self._read[experiment.name][1]
+                status = (folder / name).stat()
+                state.append((status.st_mtime_ns, status.st_size))
+        if self._in_folders.get(experiment.name, (None, None))[0] != state:
+            self._in_folders[experiment.name] = (state, from_folder(folder))
+        return self._in_folders[experiment.name][1]
 
     def finished(self, experiment: Experiment) -> bool:
-        """Whether nothing of its run is left to do."""
+        """Return whether no round of an experiment is left to do."""
         return experiment.remaining(self.get(experiment)) is None
 
     def write(self, figure: str, experiments: Iterable[Experiment]) -> Path:
-        """Write the results of a figure, from the runs so far; other runs that are in the file stay in it."""
-        kept = trajectory.load(self.file(figure))
-        kept |= {e.name: there for e in experiments if (there := self.get(e)) is not None}
-        trajectory.save(self.file(figure), kept.values())
+        """Write the results of a figure from the rounds so far; other runs in the file stay in it."""
+        runs = trajectory.load(self.file(figure))
+        runs |= {e.name: run for e in experiments if (run := self.get(e)) is not None}
+        trajectory.save(self.file(figure), runs.values())
         return self.file(figure)

@@ -49,7 +49,7 @@ def test_the_cost_of_a_unit_of_loss_names_its_losses_and_shows_its_seeds(
     caught: dict[str, Figure], measured: Measured
 ) -> None:
     figure = caught["tiny-unit-comm_time1"]
-    start = measured.start()
+    start = measured.start
     assert legend(figure) == (BANDS, [f"l from {text.number(start)} to 2.2", "l from 2.2 to 2.1"])
     bands = [c for c in figure.axes[0].collections if isinstance(c, PolyCollection)]
     for number, (high, low) in enumerate([(start, 2.2), (2.2, 2.1)]):

@@ -12,52 +12,51 @@ from gradsift.report.curves import Curve, curve
 from gradsift.report.methods import Method
 from gradsift.report.summary import Spread
 
-Family = tuple[str, list[Trajectory]]  # a label, and its seeds in their order
+Family = tuple[str, list[Trajectory]]  # the label of a method, and its runs in the order of their seeds
 
 
 def families(store: Store, experiments: Iterable[Experiment]) -> list[Family]:
-    """The runs that there are of each method, cut where its experiment ends; methods in the order of the figure."""
-    found: dict[str, list[Trajectory]] = {}
+    """Return the runs of each method so far, cut where its experiment ends; methods in the order of the figure."""
+    by_label: dict[str, list[Trajectory]] = {}
     for experiment in experiments:
-        there = store.get(experiment)
-        if there is not None:
-            found.setdefault(experiment.label, []).append(there.within(experiment.stop))
-    return [(label, sorted(seeds, key=lambda t: t.seed)) for label, seeds in found.items()]
+        run = store.get(experiment)
+        if run is not None:
+            by_label.setdefault(experiment.label, []).append(run.within(experiment.stop))
+    return [(label, sorted(runs, key=lambda t: t.seed)) for label, runs in by_label.items()]
 
 
-def as_methods(found: Iterable[Family]) -> list[Method]:
-    """For ``gradsift.report``."""
-    return [Method(label, tuple(t.as_run() for t in seeds), {}) for label, seeds in found]
+def as_methods(methods: Iterable[Family]) -> list[Method]:
+    """Return the methods as ``gradsift.report`` takes them."""
+    return [Method(label, tuple(t.as_run() for t in runs), {}) for label, runs in methods]
 
 
 def over_seeds(seeds: Iterable[Trajectory], value: Callable[[Trajectory], float]) -> Spread:
-    """One number of each seed."""
+    """Return one number per seed."""
     values = tuple(value(t) for t in seeds)
     return Spread(values, len(values))
 
 
 def settled(t: Trajectory) -> tuple[float, float]:
-    """The mean of k over the second half of the rounds, and its unrest: its standard deviation over that mean."""
+    """Return the mean of k over the second half of the rounds, and its unrest: standard deviation over mean."""
     late = t.k[t.rounds // 2 :]
     mean = fmean(late)
     return mean, float(np.std(late)) / mean
 
 
 def largest_lead(first: Iterable[Trajectory], other: Iterable[Trajectory]) -> Spread:
-    """The largest lead of the first method in accuracy at equal cost, seed by seed, from where both have learned."""
-    mine, theirs = ({t.seed: _accuracy(t) for t in seeds} for seeds in (first, other))
+    """Return, for each seed, by how much at most the first method is more accurate at equal cost."""
+    ours, theirs = ({t.seed: _accuracy(t) for t in seeds} for seeds in (first, other))
     leads = []
-    for seed in sorted(mine.keys() & theirs.keys()):
-        one, two = mine[seed], theirs[seed]
-        if not len(one.x) or not len(two.x):
-            continue
-        grid = np.unique(np.concatenate([one.x, two.x]))
-        grid = grid[(grid >= max(one.x[0], two.x[0])) & (grid <= min(one.x[-1], two.x[-1]))]
-        leads.append(float((np.interp(grid, *one) - np.interp(grid, *two)).max(initial=0.0)))
+    for seed in sorted(ours.keys() & theirs.keys()):
+        our, their = ours[seed], theirs[seed]
+        if len(our.x) and len(their.x):
+            grid = np.unique(np.concatenate([our.x, their.x]))
+            grid = grid[(grid >= max(our.x[0], their.x[0])) & (grid <= min(our.x[-1], their.x[-1]))]
+            leads.append(float((np.interp(grid, *our) - np.interp(grid, *their)).max(initial=0.0)))
     return Spread(tuple(leads), len(theirs))
 
 
 def _accuracy(t: Trajectory) -> Curve:
-    """The accuracy from where the weights first changed: FedAvg's do not before its first exchange."""
+    """Return accuracy against cost from where the weights first changed: for FedAvg, from its first exchange."""
     learned = t.loss != t.loss[0]
     return curve(np.append(0.0, t.cost)[t.evaluated[learned]], t.accuracy[learned])
