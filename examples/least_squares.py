@@ -45,8 +45,9 @@ def main() -> None:
     print(f"{'round':>5} {'loss':>9} {'k':>6} {'used':>5} {'probe':>6} {'up':>6} {'down':>6} {'cost':>9}")
     for number in range(1, ROUNDS + 1):
         proposal = controller.propose(state, number)
+        assert isinstance(proposal.k, float)  # this controller proposes one k for all clients, and always a probe
+        assert isinstance(proposal.probe_k, float)
         k = gradsift.round_k(proposal.k, SEED, number)
-        assert proposal.probe_k is not None
         probe_k = gradsift.round_probe_k(proposal.probe_k, k, SEED, number)
         rnd = gradsift.Round(number=number, k=k, seed=SEED)
 
