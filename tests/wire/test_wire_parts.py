@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradsift.wire import CodecError, huffman, integers, sets
@@ -16,6 +16,7 @@ from gradsift.wire.bits import (
     read_varied,
     varint,
 )
+from tests.examples import examples
 
 
 def reader_of(data: bytes) -> Reader:
@@ -41,7 +42,7 @@ def sized_numbers(draw: st.DrawFn) -> list[tuple[int, int]]:
 
 
 @given(pairs=sized_numbers())
-@settings(max_examples=300)
+@examples(300)
 def test_varied_widths(pairs: list[tuple[int, int]]) -> None:
     numbers, widths = [n for n, _ in pairs], [w for _, w in pairs]
     packed = pack_varied(np.array(numbers, np.int64), np.array(widths, np.int64))
@@ -54,7 +55,7 @@ def test_varied_widths(pairs: list[tuple[int, int]]) -> None:
 @given(
     width=st.integers(0, 62), count=st.integers(0, 40), seed=st.integers(0, 99), itemsize=st.sampled_from([1, 2, 4, 8])
 )
-@settings(max_examples=300)
+@examples(300)
 def test_fixed_widths(width: int, count: int, seed: int, itemsize: int) -> None:
     width = min(width, 8 * itemsize - 1)
     numbers = np.random.default_rng(seed).integers(0, 1 << width, count).astype(f"u{itemsize}")
@@ -101,7 +102,7 @@ def optimal_bits(counts: list[int]) -> int:
 
 
 @given(counts=st.lists(st.one_of(st.just(0), st.integers(1, 50), st.integers(1, 10**6)), min_size=1, max_size=60))
-@settings(max_examples=300)
+@examples(300)
 def test_code_lengths_are_huffmans(counts: list[int]) -> None:
     if not any(counts):
         counts = [*counts, 1]
@@ -142,7 +143,7 @@ def test_codes_longer_than_the_limit_are_shortened_at_little_cost() -> None:
         st.integers(0, 255).map(lambda symbol: [symbol] * 100),
     )
 )
-@settings(max_examples=200)
+@examples(200)
 def test_symbols(symbols: list[int]) -> None:
     array = np.array(symbols, np.uint8)
     part = huffman.plan(array, np.bincount(array))
@@ -155,7 +156,7 @@ def test_symbols(symbols: list[int]) -> None:
 
 
 @given(bits=st.lists(st.integers(0, 47), min_size=1, max_size=80), seed=st.integers(0, 2**32))
-@settings(max_examples=200)
+@examples(200)
 def test_integers_up_to_the_limit_and_no_further(bits: list[int], seed: int) -> None:
     source = np.random.default_rng(seed)
     numbers = np.array([int(source.integers(1 << b >> 1, 1 << b)) if b else 0 for b in bits], np.int64)
@@ -177,7 +178,7 @@ def test_numbers_whose_sum_would_overflow_are_refused() -> None:
 
 
 @given(mask=st.lists(st.booleans(), min_size=0, max_size=200), repeat=st.integers(1, 30))
-@settings(max_examples=300)
+@examples(300)
 def test_masks_and_index_sets_in_every_mode(mask: list[bool], repeat: int) -> None:
     array = np.repeat(np.array(mask, np.bool_), repeat)
     part = sets.plan_mask(array)

@@ -5,11 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradsift import GradsiftError, LinkTime, Sparse, Traffic
 from gradsift.wire import VALUE_TYPES, CodecError, Limits, decode, encode, encoded_size, transmitted
+from tests.examples import examples
 from tests.wire.messages import (
     VALUES,
     Indices,
@@ -37,7 +38,7 @@ def same(left: Sparse, right: Sparse) -> bool:
 
 
 @given(sparse=st.one_of(messages(), messages(torch.float64)))
-@settings(max_examples=500)
+@examples(500)
 def test_lossless_is_bit_for_bit_and_ordered_by_index(sparse: Sparse) -> None:
     data = encode(sparse)
     assert same(decode(data, Limits.of(sparse.dim, sparse.size)), ordered(sparse))
@@ -47,7 +48,7 @@ def test_lossless_is_bit_for_bit_and_ordered_by_index(sparse: Sparse) -> None:
 
 
 @given(sparse=messages(), values=st.sampled_from(VALUE_TYPES))
-@settings(max_examples=300)
+@examples(300)
 def test_transmitted_is_what_arrives(sparse: Sparse, values: str) -> None:
     if sparse.size and sparse.values.abs().max() > 3.39e38 and values in ("float16", "bfloat16"):
         sparse = sparse._replace(values=sparse.values / 2)  # it would be refused

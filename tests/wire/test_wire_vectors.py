@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradsift import Sparse
 from gradsift.wire import VALUE_TYPES, CodecError, Limits, decode, encode, sets
 from gradsift.wire.bits import varint
 from gradsift.wire.number_types import TYPES
+from tests.examples import examples
 from tests.wire import hostile, slow_decoder
 from tests.wire.messages import messages
 
@@ -52,7 +53,7 @@ def test_the_vectors_show_every_type_and_every_mode() -> None:
     sparse=st.one_of(messages(most=200), messages(torch.float64, most=200)),
     values=st.sampled_from([None, *VALUE_TYPES]),
 )
-@settings(max_examples=300)
+@examples(300)
 def test_the_slow_decoder_reads_whatever_ours_writes(sparse: Sparse, values: str | None) -> None:
     if sparse.size and values is not None:
         sparse = sparse._replace(values=sparse.values / 2)

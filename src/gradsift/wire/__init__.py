@@ -1,11 +1,11 @@
-"""The wire format: a ``Sparse`` as bytes, near or below its entropy, exact, and safe to decode from strangers.
+"""The wire format: encode a sparse vector in few bytes, and decode bytes from senders who are not trusted.
 
     data = encode(upload)                        # lossless; or values="float16", "bfloat16", "int8"
-    back = decode(data, Limits.of(dim, k))       # CodecError, never anything else, on bytes that are not a message
-    sent = transmitted(upload, values="int8")    # what arrives: settle must subtract this
+    back = decode(data, Limits.of(dim, k))       # raises CodecError, and nothing else, if data is not a valid message
+    sent = transmitted(upload, values="int8")    # the values after rounding, which settle must subtract
     up_bytes = encoded_size(uploads)             # [N], for Traffic.of(..., up_bytes=...)
 
-docs/wire.md has the layout.
+docs/wire.md describes the layout.
 """
 
 from gradsift.wire.codec import encode, encoded_size, transmitted

@@ -1,7 +1,7 @@
-"""What the codec raises."""
+"""The error that the wire format raises."""
 
 from gradsift.errors import GradsiftError
 
 
 class CodecError(GradsiftError):
-    """Bytes that are not a valid message within the limits, or a message that cannot be encoded as asked."""
+    """Bytes that are not a valid message within the limits, or a sparse vector that cannot be encoded."""

@@ -1,11 +1,10 @@
-"""Symbols in 0..255 as a canonical Huffman code, its bits stored plane by plane.
+"""Code symbols in 0..255 by a canonical Huffman code (Huffman 1952), whose bits are stored in planes.
 
-Huffman (1952). An ordinary stream of codes can only be read one symbol at a time. Here all first bits come first, then
-the second bits of the symbols whose codes have one, and so on: each plane is read and resolved for all symbols at once,
-at most ``MAX_LENGTH`` steps in all.
+An ordinary stream of codes can only be read one symbol at a time. Here the first bits of all codes come first, then the
+second bits of the codes that have one, and so on. Each such plane is read for all symbols at once, in at most
+``MAX_LENGTH`` steps.
 
-Every symbol costs at least one bit, also when there is only one kind, so a message is never much smaller than what it
-unfolds to.
+Every symbol takes at least one bit, even if only one symbol occurs. A short message can thus not decode to a huge one.
 """
 
 from collections.abc import Callable
@@ -23,19 +22,19 @@ MAX_SYMBOLS = 256
 
 
 class Part(NamedTuple):
-    """A piece of a message: its exact size, known before a byte of it is made."""
+    """A piece of a message whose exact size is known before it is written."""
 
     size: int  # bytes
     write: Callable[[], bytes]
 
 
 def code_lengths(counts: list[int]) -> list[int]:
-    """Bits of each symbol's code, 0 for a symbol that does not occur; optimal, but for the limit on the length."""
+    """Return the code length of each symbol in bits, 0 if it does not occur; optimal unless MAX_LENGTH is exceeded."""
     used = sorted((count, symbol) for symbol, count in enumerate(counts) if count)
     weights = [count for count, _ in used]
     depths = _depths(weights)
     while max(depths) > MAX_LENGTH:
-        weights = [(weight + 1) // 2 for weight in weights]  # flatter, so the deepest leaf rises; the order stays
+        weights = [(weight + 1) // 2 for weight in weights]  # more even, so the tree gets flatter; still ascending
         depths = _depths(weights)
     lengths = [0] * len(counts)
     for (_, symbol), depth in zip(used, depths, strict=True):
@@ -44,7 +43,7 @@ def code_lengths(counts: list[int]) -> list[int]:
 
 
 def _depths(weights: list[int]) -> list[int]:
-    """Depths of the leaves of a Huffman tree over weights in ascending order, by two queues."""
+    """Return the depths of the leaves of a Huffman tree over ascending weights, by the two-queue method."""
     leaves = len(weights)
     if leaves == 1:
         return [1]
@@ -65,40 +64,35 @@ def _depths(weights: list[int]) -> list[int]:
     return depth[:leaves]
 
 
-class _Code(NamedTuple):
-    """Canonical: codes ascend with (length, symbol), so the lengths say everything."""
+def _canonical(lengths: list[int]) -> tuple[list[int], list[int], list[int]]:
+    """Return the symbols in the order of their codes, and for each length the number of codes and the first code.
 
-    symbols: list[int]  # in the order of their codes
-    counts: list[int]  # codes of each length
-    first: list[int]  # the first code of each length
-
-    @classmethod
-    def of(cls, lengths: list[int]) -> "_Code":
-        symbols = [symbol for _, symbol in sorted((length, symbol) for symbol, length in enumerate(lengths) if length)]
-        counts = [0] * (MAX_LENGTH + 1)
-        for symbol in symbols:
-            counts[lengths[symbol]] += 1
-        first = [0] * (MAX_LENGTH + 1)
-        for length in range(1, MAX_LENGTH + 1):
-            first[length] = (first[length - 1] + counts[length - 1]) * 2
-        return cls(symbols, counts, first)
+    The codes of a canonical Huffman code ascend with (length, symbol), so they follow from the lengths alone.
+    """
+    symbols = sorted((symbol for symbol, length in enumerate(lengths) if length), key=lengths.__getitem__)
+    counts, first = [0] * (MAX_LENGTH + 1), [0] * (MAX_LENGTH + 1)
+    for symbol in symbols:
+        counts[lengths[symbol]] += 1
+    for length in range(1, MAX_LENGTH + 1):
+        first[length] = (first[length - 1] + counts[length - 1]) * 2
+    return symbols, counts, first
 
 
 def plan(symbols: Bytes, counts: Ints) -> Part:
-    """The part that holds ``symbols``, at least one, whose histogram is ``counts`` (at most 256 kinds)."""
-    occurs = counts.tolist()
-    lengths = code_lengths(occurs)
-    ending = [0] * (max(lengths) + 1)
-    for length, count in zip(lengths, occurs, strict=True):
+    """Prepare to write ``symbols``, at least one, which occur ``counts`` times (``np.bincount(symbols)``)."""
+    occurrences = counts.tolist()
+    lengths = code_lengths(occurrences)
+    ending = [0] * (max(lengths) + 1)  # the number of symbols in the message whose code has that length
+    for length, count in zip(lengths, occurrences, strict=True):
         ending[length] += count
     planes = list(accumulate(ending[:0:-1]))  # bits in each plane, the last plane first
     return Part(1 + (len(lengths) + 1) // 2 + sum(map(byte_count, planes)), lambda: _write(symbols, lengths))
 
 
 def _write(symbols: Bytes, lengths: list[int]) -> bytes:
-    order, counts, first = _Code.of(lengths)
+    order, counts, first = _canonical(lengths)
     longest = max(lengths)
-    # Each code with its first bit highest, so that the bit of a plane is at the same place in all.
+    # All codes are shifted to the longest length, so that the bit of a plane has the same place in each.
     codes = np.zeros(len(lengths), np.int64)
     codes[order] = [
         code << (longest - length)
@@ -112,20 +106,20 @@ def _write(symbols: Bytes, lengths: list[int]) -> bytes:
     padded = [*lengths, 0]
     table = bytes(low | high << 4 for low, high in zip(padded[:-1:2], padded[1::2], strict=False))
     out = [bytes([len(lengths) - 1]), table]
-    alive = symbols.astype(np.intp)  # take and nonzero are several times faster than masks
+    remaining = symbols.astype(np.intp)  # take and nonzero are several times faster than masks
     for plane in range(longest):
         if counts[plane]:
-            alive = alive.take(longer[plane].take(alive).nonzero()[0])
-        out.append(pack_bits(bit[plane].take(alive)))
+            remaining = remaining.take(longer[plane].take(remaining).nonzero()[0])
+        out.append(pack_bits(bit[plane].take(remaining)))
     return b"".join(out)
 
 
 def read(reader: Reader, total: int) -> Bytes:
-    """``total`` symbols, at least one."""
-    order, counts, first = _Code.of(_read_lengths(reader))
-    kinds = np.array(order, np.uint8)
-    out = np.empty(total, np.uint8)
-    alive: NDArray[np.intp] | None = None  # the symbols not yet resolved; None: all
+    """Read ``total`` symbols, at least one."""
+    order, counts, first = _canonical(_read_lengths(reader))
+    table = np.array(order, np.uint8)
+    symbols = np.empty(total, np.uint8)
+    remaining: NDArray[np.intp] | None = None  # where the symbols are whose codes go on; None if all do
     code = np.zeros(total, np.uint16)
     resolved = 0
     for length in range(1, MAX_LENGTH + 1):
@@ -133,18 +127,18 @@ def read(reader: Reader, total: int) -> Bytes:
         code |= reader.bits(len(code))
         if not counts[length]:
             continue
-        ends = code < first[length] + counts[length]
-        here, on = ends.nonzero()[0], (~ends).nonzero()[0]
-        found = kinds[resolved : resolved + counts[length]].take(code.take(here) - np.uint16(first[length]))
-        out[here if alive is None else alive.take(here)] = found
-        alive = on if alive is None else alive.take(on)
-        code = code.take(on)
+        complete = code < first[length] + counts[length]
+        done, longer = complete.nonzero()[0], (~complete).nonzero()[0]
+        decoded = table[resolved : resolved + counts[length]].take(code.take(done) - np.uint16(first[length]))
+        symbols[done if remaining is None else remaining.take(done)] = decoded
+        remaining = longer if remaining is None else remaining.take(longer)
+        code = code.take(longer)
         resolved += counts[length]
-        if not len(code) or resolved == len(kinds):
+        if not len(code) or resolved == len(table):
             break
     if len(code):
         raise CodecError("a code is not in the table")
-    return out
+    return symbols
 
 
 def _read_lengths(reader: Reader) -> list[int]:
@@ -153,8 +147,8 @@ def _read_lengths(reader: Reader) -> list[int]:
     lengths = [length for pair in packed for length in (pair & 15, pair >> 4)]
     if (size % 2 and lengths.pop()) or not lengths[-1]:
         raise CodecError("a code table does not end with its last symbol")
-    room = sum(1 << (MAX_LENGTH - length) for length in lengths if length) - (1 << MAX_LENGTH)
-    # The one incomplete code: a single symbol, of one bit.
-    if room and not (lengths[-1] == 1 and not any(lengths[:-1])):
-        raise CodecError(f"a code table is {'overfull' if room > 0 else 'incomplete'}")
+    excess = sum(1 << (MAX_LENGTH - length) for length in lengths if length) - (1 << MAX_LENGTH)
+    # Only the code of a single symbol, of one bit, may be incomplete.
+    if excess and not (lengths[-1] == 1 and not any(lengths[:-1])):
+        raise CodecError(f"a code table is {'overfull' if excess > 0 else 'incomplete'}")
     return lengths

@@ -1,7 +1,8 @@
-"""Non-negative integers, small ones often: the bit length of each as a Huffman symbol, the bits below its highest raw.
+"""Code non-negative integers, most of them small: the bit length by a Huffman code, the bits below the highest raw.
 
-Gaps between indices and lengths of runs are coded so. For geometric gaps (a random set) this stays within 0.1 bit of
-their entropy; where indices come in clusters, as in the gradients of a layer with idle units, it goes far below that.
+This codes the gaps between indices and the lengths of runs. For the gaps of a random set (geometric) it stays within
+0.1 bit of their entropy. For clustered indices, as in the gradients of a layer with idle units, it needs far fewer bits
+than a random set of the same size.
 """
 
 import numpy as np
@@ -12,11 +13,11 @@ from gradsift.wire.bits import Ints, Reader, byte_count, pack_varied, read_varie
 from gradsift.wire.errors import CodecError
 from gradsift.wire.huffman import Part
 
-MAX_BITS = 48  # of a number here, so of a dimension: exact in float64, and sums stay far from 2**63
+MAX_BITS = 48  # of a number, and so of a dimension: exact in float64, and sums stay far from 2**63
 
 
 def plan(numbers: Ints) -> Part:
-    """The part that holds ``numbers``, at least one, each below 2**MAX_BITS."""
+    """Prepare to write ``numbers``, at least one, each below 2**MAX_BITS."""
     lengths = _bit_lengths(numbers)
     counts = np.bincount(lengths)
     symbols = huffman.plan(lengths, counts)
@@ -30,20 +31,20 @@ def plan(numbers: Ints) -> Part:
 
 
 def read(reader: Reader, total: int, limit: int) -> Ints:
-    """``total`` numbers, at least one, whose sum is at most ``limit``."""
+    """Read ``total`` numbers, at least one; a sum above ``limit`` is refused."""
     lengths = huffman.read(reader, total)
     if int(lengths.max()) > limit.bit_length():
         raise CodecError(f"a number of {int(lengths.max())} bits where at most {limit} is possible")
     widths = _widths(lengths)
     numbers = read_varied(reader, widths) | (1 << widths) & -(lengths > 0).astype(np.int64)
-    # First in floating point, where nothing can overflow.
+    # The sum in floating point comes first, because it cannot overflow.
     if numbers.sum(dtype=np.float64) > 2.0 * limit + 1 or int(numbers.sum()) > limit:
         raise CodecError(f"numbers sum to more than {limit}")
     return numbers
 
 
 def _bit_lengths(numbers: Ints) -> NDArray[np.uint8]:
-    # The exponent field of a float64 is 1022 + the bit length; zero has no exponent, and clips to 0.
+    # The exponent field of a float64 is 1022 + the bit length; that of zero is 0, and the difference is clipped to 0.
     exponents: Ints = numbers.astype(np.float64).view(np.int64) >> 52
     return np.maximum(exponents - 1022, 0).astype(np.uint8)
 

@@ -1,4 +1,4 @@
-"""One message: header, indices, values, checksum. The layout is in docs/wire.md."""
+"""Write and read one message: header, indices, values and checksum, as docs/wire.md describes."""
 
 import zlib
 from dataclasses import dataclass
@@ -22,12 +22,11 @@ _CHECKSUM_BYTES = 4
 
 @dataclass(frozen=True)
 class Limits:
-    """What a receiver is ready to hold; anything beyond is refused before memory is taken for it."""
+    """What a receiver accepts; a larger message is refused before memory is allocated for it."""
 
     max_dim: int
     max_elements: int
-    dim: int | None = None  # the only dimension expected
-    elements: int | None = None  # the only number of elements expected
+    dim: int | None = None  # if given, the only dimension accepted
     types: tuple[str, ...] = tuple(TYPES)  # value types accepted
 
     def __post_init__(self) -> None:
@@ -36,19 +35,17 @@ class Limits:
         check.integer("max_elements", self.max_elements, 0)
         if self.dim is not None:
             check.integer("dim", self.dim, 1, self.max_dim)
-        if self.elements is not None:
-            check.integer("elements", self.elements, 0, self.max_elements)
         for name in self.types:
             number_type(name)
 
     @classmethod
     def of(cls, dim: int, max_elements: int | None = None) -> "Limits":
-        """Messages about exactly ``dim`` elements, of which at most ``max_elements`` (default: all) are sent."""
+        """Accept vectors of exactly ``dim`` elements, of which at most ``max_elements`` (default: all) are sent."""
         return cls(dim, dim if max_elements is None else max_elements, dim=dim)
 
 
 def plan(indices: Ints, signed: Signed, dim: int, kind: NumberType) -> Part:
-    """The whole message of ascending ``indices`` and their values; trusts its input."""
+    """Prepare a message of ascending ``indices`` and their values, which are not checked."""
     header = MAGIC + bytes([VERSION, kind.code]) + varint(dim) + varint(len(indices))
     parts = [sets.plan_indices(indices, dim), values.plan(signed, kind)] if len(indices) else []
 
@@ -60,19 +57,18 @@ def plan(indices: Ints, signed: Signed, dim: int, kind: NumberType) -> Part:
 
 
 def decode(data: bytes | bytearray | memoryview, limits: Limits) -> Sparse:
-    """The message in ``data``, ordered by index; values are float32, or float64 if they were sent as such.
+    """Decode one message; its pairs ascend by index, its values are float64 if they were sent as float64, else float32.
 
-    Whatever the bytes are, this returns a valid ``Sparse`` within ``limits`` or raises ``CodecError``. It takes
-    under 200 bytes for each of up to min(max_elements, 8 * len(data)) elements, and min(max_dim, 8 * len(data)) bytes.
+    Whatever the bytes are, this returns a valid ``Sparse`` within ``limits`` or raises ``CodecError``. It allocates
+    under 200 bytes for each of min(max_elements, 8 * len(data)) elements, and min(max_dim, 8 * len(data)) bytes.
     """
     try:
-        data = memoryview(data).cast("B")
+        view = memoryview(data).cast("B")
     except TypeError as problem:
         raise CodecError(f"a message is contiguous bytes, got {type(data).__name__}: {problem}") from problem
-    reader = Reader(np.frombuffer(data, np.uint8))
+    reader = Reader(np.frombuffer(view, np.uint8))
     kind, dim, count = _read_header(reader, limits)
-    content, checksum = memoryview(data)[:-_CHECKSUM_BYTES], bytes(memoryview(data)[-_CHECKSUM_BYTES:])
-    if zlib.crc32(content) != int.from_bytes(checksum, "little"):
+    if zlib.crc32(view[:-_CHECKSUM_BYTES]) != int.from_bytes(view[-_CHECKSUM_BYTES:], "little"):
         raise CodecError("the checksum does not match: the message was damaged")
     indices = sets.read_indices(reader, count, dim)
     dtype = np.float64 if kind.base_bytes == 8 else np.float32
@@ -80,7 +76,7 @@ def decode(data: bytes | bytearray | memoryview, limits: Limits) -> Sparse:
     if not np.isfinite(numbers).all():
         raise CodecError("a value is not finite")
     if reader.left != _CHECKSUM_BYTES:
-        raise CodecError(f"{reader.left} bytes are left where the checksum has {_CHECKSUM_BYTES}")
+        raise CodecError(f"{reader.left} bytes are left for the checksum, which has {_CHECKSUM_BYTES}")
     return Sparse(torch.from_numpy(indices), torch.from_numpy(numbers), dim)
 
 
@@ -90,7 +86,7 @@ def _read_header(reader: Reader, limits: Limits) -> tuple[NumberType, int, int]:
         raise CodecError(f"not a gradsift message: it begins with {magic!r}, not {MAGIC!r}")
     version = reader.byte()
     if version != VERSION:
-        raise CodecError(f"version {version} is unknown; this is a decoder of version {VERSION}")
+        raise CodecError(f"version {version} is unknown; this decoder reads version {VERSION}")
     code = reader.byte()
     name = NAMES.get(code)
     if name is None:
@@ -104,8 +100,6 @@ def _read_header(reader: Reader, limits: Limits) -> tuple[NumberType, int, int]:
         raise CodecError(f"dimension {dim} is not the expected {limits.dim}")
     if count > min(limits.max_elements, dim):
         raise CodecError(f"{count} elements are more than {min(limits.max_elements, dim)}")
-    if limits.elements is not None and count != limits.elements:
-        raise CodecError(f"{count} elements are not the expected {limits.elements}")
-    if count > 8 * reader.left:  # each costs at least a bit
+    if count > 8 * reader.left:  # each element takes at least one bit
         raise CodecError(f"{count} elements cannot be in {reader.left} bytes")
     return TYPES[name], dim, count

@@ -1,8 +1,10 @@
-"""Subsets of range(total): the indices of a message, and which of its values are negative.
+"""Code subsets of range(total): the indices of a message, and which of its values are negative.
 
-Three ways, and the encoder takes the smallest: a bitmap; the gaps between members, or between absent ones where those
-are fewer; the lengths of the runs of absent and present, in turn, for sets that come in clusters.
+There are three modes, and the encoder takes the smallest: a bitmap; the gaps between members, or between non-members if
+those are fewer; the lengths of the alternating runs of non-members and members, for clustered sets.
 """
+
+from operator import attrgetter
 
 import numpy as np
 
@@ -11,41 +13,43 @@ from gradsift.wire.bits import Ints, Mask, Reader, byte_count, pack_bits, varint
 from gradsift.wire.errors import CodecError
 from gradsift.wire.huffman import Part
 
-BITMAP, GAPS, RUNS = 0, 1, 2  # RUNS + 1: the first run is present
+BITMAP, GAPS, RUNS = 0, 1, 2  # modes; RUNS + 1 means that the first run is of members
 
-# Beyond these runs cannot be the smallest, and are not tried: runs for each member, and changes for each bit.
-_CLUSTERED = 0.7
-_STEADY = 0.45
+# Runs are tried only below these ratios, because above them another mode is smaller.
+_MAX_BREAKS_PER_MEMBER = 0.7
+_MAX_CHANGES_PER_BIT = 0.45
 
 
 def plan_indices(indices: Ints, total: int) -> Part:
-    """The part that holds ascending ``indices``; nothing at all if there are none or all, which their number says."""
+    """Prepare to write ascending ``indices``; the empty and the full set take no bytes, as their count is known."""
     if len(indices) in (0, total):
         return Part(0, bytes)
     best = _plan_gaps(indices, total)
     breaks = (indices[1:] - indices[:-1] > 1).nonzero()[0]
-    if len(breaks) < _CLUSTERED * min(len(indices), total - len(indices)):
+    if len(breaks) < _MAX_BREAKS_PER_MEMBER * min(len(indices), total - len(indices)):
         starts, ends = indices.take(breaks + 1), indices.take(breaks) + 1
         inner = np.stack([ends, starts], axis=1).reshape(-1)
-        best = min(best, _plan_runs(np.concatenate([indices[:1], inner, indices[-1:] + 1]), total), key=_size)
+        best = min(
+            best, _plan_runs(np.concatenate([indices[:1], inner, indices[-1:] + 1]), total), key=attrgetter("size")
+        )
     return best if best.size <= 1 + byte_count(total) else _plan_bitmap(_mask(indices, total))
 
 
 def plan_mask(mask: Mask) -> Part:
-    """The part that holds a mask; nothing for an empty one."""
+    """Prepare to write a mask; an empty one takes no bytes."""
     if not len(mask):
         return Part(0, bytes)
     bitmap = _plan_bitmap(mask)
     bounds = (mask[1:] != mask[:-1]).nonzero()[0] + 1
-    if len(bounds) > _STEADY * len(mask):
+    if len(bounds) > _MAX_CHANGES_PER_BIT * len(mask):
         return bitmap
     if mask[0]:
         bounds = np.concatenate([[0], bounds])
-    return min(_plan_runs(bounds, len(mask)), bitmap, key=_size)
+    return min(_plan_runs(bounds, len(mask)), bitmap, key=attrgetter("size"))
 
 
 def read_indices(reader: Reader, count: int, total: int) -> Ints:
-    """``count`` ascending indices in range(total)."""
+    """Read ``count`` ascending indices in range(total)."""
     if count == 0:
         return np.zeros(0, np.int64)
     if count == total:
@@ -53,19 +57,21 @@ def read_indices(reader: Reader, count: int, total: int) -> Ints:
     mode = reader.byte()
     if mode == BITMAP:
         bits = reader.bits(total)
-        _check_members(int(np.count_nonzero(bits)), count)  # before the indices of more than were announced are made
+        _check_members(int(np.count_nonzero(bits)), count)  # before memory is allocated for their indices
         return bits.nonzero()[0]
     if mode == GAPS:
         return _read_gaps(reader, count, total)
-    starts, lengths = _present(mode, _read_runs(reader, mode, total, most=2 * count))
+    runs = _read_runs(reader, mode, total, most=2 * count)
+    members = slice(RUNS + 1 - mode, None, 2)
+    starts, lengths = (np.cumsum(runs) - runs)[members], runs[members]
     _check_members(int(lengths.sum()), count)
-    # Within a run each index is one more than the last: an arange, moved by where the run starts.
+    # Within a run the indices are consecutive: those of one arange, shifted to the start of the run.
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(count)
 
 
 def read_mask(reader: Reader, total: int) -> Mask:
-    """A mask of ``total`` bits."""
+    """Read a mask of ``total`` bits."""
     if not total:
         return np.zeros(0, np.bool_)
     mode = reader.byte()
@@ -73,10 +79,6 @@ def read_mask(reader: Reader, total: int) -> Mask:
         return reader.bits(total).view(np.bool_)
     lengths = _read_runs(reader, mode, total, most=total)
     return np.repeat(np.arange(mode - RUNS, mode - RUNS + len(lengths)) % 2 == 1, lengths)
-
-
-def _size(part: Part) -> int:
-    return part.size
 
 
 def _mask(indices: Ints, total: int) -> Mask:
@@ -87,7 +89,7 @@ def _mask(indices: Ints, total: int) -> Mask:
 
 def _check_members(members: int, count: int) -> None:
     if members != count:
-        raise CodecError(f"the index set holds {members} elements, not {count}")
+        raise CodecError(f"the index set holds {members} elements, the header says {count}")
 
 
 def _plan_bitmap(mask: Mask) -> Part:
@@ -97,9 +99,7 @@ def _plan_bitmap(mask: Mask) -> Part:
 def _plan_gaps(indices: Ints, total: int) -> Part:
     if 2 * len(indices) > total:
         indices = (~_mask(indices, total)).nonzero()[0]
-    steps = indices.copy()
-    steps[1:] -= indices[:-1] + 1
-    gaps = integers.plan(steps)
+    gaps = integers.plan(np.diff(indices, prepend=-1) - 1)
     return Part(1 + gaps.size, lambda: bytes([GAPS]) + gaps.write())
 
 
@@ -111,7 +111,7 @@ def _read_gaps(reader: Reader, count: int, total: int) -> Ints:
 
 
 def _plan_runs(bounds: Ints, total: int) -> Part:
-    """``bounds``: where the members begin, end, begin again, ...; the length of the last run is what is left."""
+    """Prepare to write runs, given the places where members begin, end, begin again, ...; the last run ends at total."""
     first = 0
     if len(bounds) and bounds[0] == 0:
         first, bounds = 1, bounds[1:]
@@ -120,14 +120,12 @@ def _plan_runs(bounds: Ints, total: int) -> Part:
     header = bytes([RUNS + first]) + varint(len(bounds))
     if not len(bounds):
         return Part(len(header), lambda: header)
-    less_one = bounds - 1
-    less_one[1:] -= bounds[:-1]
-    lengths = integers.plan(less_one)
+    lengths = integers.plan(np.diff(bounds, prepend=0) - 1)
     return Part(len(header) + lengths.size, lambda: header + lengths.write())
 
 
 def _read_runs(reader: Reader, mode: int, total: int, most: int) -> Ints:
-    """The lengths of all runs, at least 1 each, ``total`` together; at most ``most`` of them, and the last."""
+    """Read the lengths of all runs: at most ``most`` + 1 of them, at least 1 each, together ``total``."""
     if mode not in (RUNS, RUNS + 1):
         raise CodecError(f"set mode {mode} is unknown")
     coded = reader.varint()
@@ -137,10 +135,3 @@ def _read_runs(reader: Reader, mode: int, total: int, most: int) -> Ints:
         return np.array([total])
     lengths = integers.read(reader, coded, total - 1 - coded) + 1
     return np.append(lengths, total - int(lengths.sum()))
-
-
-def _present(mode: int, lengths: Ints) -> tuple[Ints, Ints]:
-    """Starts and lengths of the runs of members."""
-    starts = np.cumsum(lengths) - lengths
-    skip = RUNS + 1 - mode
-    return starts[skip::2], lengths[skip::2]

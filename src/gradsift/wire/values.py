@@ -1,9 +1,9 @@
-"""The values of a message: a Huffman symbol for the coarse magnitude, its low bits raw, and the signs as a set.
+"""Code the values of a message: the high bits of a magnitude by a Huffman code, its low bits raw, the signs as a set.
 
-What a top-k set sends lies between its threshold and a few times that: measured from the smallest magnitude sent, the
-exponent and the first bits of the mantissa take a bit or two instead of eight and more. How many low bits stay raw is
-chosen by the size that results. Zeros are symbols of their own, without low bits or sign. Signs come in runs where the
-inputs of a layer are not negative (after ReLU), and then cost a fraction of a bit.
+The values of a top-k set lie between its threshold and a few times that. Relative to the smallest magnitude sent, the
+exponent and the first bits of the mantissa thus take one or two bits instead of eight and more. The number of raw low
+bits is the one that makes the message smallest. Zeros have their own symbols, without low bits or sign. Signs come in
+runs if the inputs of a layer are not negative (after ReLU), and then take a fraction of a bit.
 """
 
 import numpy as np
@@ -19,22 +19,22 @@ _BUCKETS = MAX_SYMBOLS - FIRST
 
 
 def plan(signed: Signed, kind: NumberType) -> Part:
-    """The part that holds values in the order of their indices, at least one."""
+    """Prepare to write values, at least one, in the order of their indices."""
     negative, magnitude, scale = signed
     word = magnitude.dtype.type
     nonzero, signs = magnitude, negative
-    filled = None if magnitude.all() else magnitude.nonzero()[0]
-    if filled is not None:
-        nonzero, signs = magnitude.take(filled), negative.take(filled)
+    places = None if magnitude.all() else magnitude.nonzero()[0]  # of the values that are not zero
+    if places is not None:
+        nonzero, signs = magnitude.take(places), negative.take(places)
     base = nonzero.min() if len(nonzero) else word(0)
     above = nonzero - base
     low_bits = _low_bits(above, kind)
 
     symbols = (above >> word(low_bits)).astype(np.uint8) + np.uint8(FIRST)
-    if filled is not None:
-        everywhere = negative.astype(np.uint8)  # ZERO or NEGATIVE_ZERO
-        everywhere[filled] = symbols
-        symbols = everywhere
+    if places is not None:
+        with_zeros = negative.astype(np.uint8)  # ZERO or NEGATIVE_ZERO
+        with_zeros[places] = symbols
+        symbols = with_zeros
     coarse = huffman.plan(symbols, np.bincount(symbols))
     sign = sets.plan_mask(signs)
     header = scale.astype("<f4").tobytes() if kind.scaled else b""
@@ -48,7 +48,7 @@ def plan(signed: Signed, kind: NumberType) -> Part:
 
 
 def _low_bits(above: Unsigned, kind: NumberType) -> int:
-    """How many low bits to leave raw: by the entropy of the symbols, from the most symbols there may be to fewer."""
+    """Choose how many low bits to leave raw: the number for which entropy, raw bits and code table are smallest."""
     total = len(above)
     if not total:
         return 0
@@ -65,40 +65,39 @@ def _low_bits(above: Unsigned, kind: NumberType) -> int:
             best, best_bits = low_bits, bits
         if len(counts) == 1 or bits > best_bits + total:
             break
-        counts = np.append(counts, 0) if len(counts) % 2 else counts
-        counts = counts.reshape(-1, 2).sum(axis=1)
+        counts = np.append(counts, np.zeros(len(counts) % 2, counts.dtype)).reshape(-1, 2).sum(axis=1)
         low_bits += 1
     return best
 
 
 def read(reader: Reader, total: int, kind: NumberType) -> Signed:
-    """``total`` values, at least one; their magnitudes are those of finite numbers."""
+    """Read ``total`` values, at least one; a magnitude that is not of a finite number is refused."""
     scale = np.ones((), np.float32)
     if kind.scaled:
         scale = reader.take(4).view("<f4").astype(np.float32)[0]
         if not (np.isfinite(scale) and scale > 0):
-            raise CodecError(f"the scale is {scale}")
+            raise CodecError(f"the scale is {scale}, not finite and above 0")
     base = int.from_bytes(reader.take(kind.base_bytes).tobytes(), "little")
     low_bits = reader.byte()
     if low_bits >= kind.width:
-        raise CodecError(f"{low_bits} low bits in a magnitude of {kind.width}")
+        raise CodecError(f"{low_bits} low bits in a magnitude of {kind.width} bits")
     symbols = huffman.read(reader, total)
-    filled = (symbols >= FIRST).nonzero()[0]
-    coarse = symbols if len(filled) == total else symbols.take(filled)
+    places = (symbols >= FIRST).nonzero()[0]  # of the values that are not zero
+    coarse = symbols if len(places) == total else symbols.take(places)
     if len(coarse):
-        # The low bits only add to this, and with it in range the sum below stays within its word.
+        # The low bits are not yet added, but with this in range the sum below cannot overflow its integer type.
         if base == 0 or base + (int(coarse.max() - FIRST) << low_bits) > kind.largest:
             raise CodecError("a magnitude is zero, infinite or not a number")
     elif base or low_bits:
-        raise CodecError("a base without a magnitude")
+        raise CodecError(f"base {base} and {low_bits} low bits, but every value is zero")
     low = read_fixed(reader, len(coarse), low_bits, max(kind.base_bytes, 2))
     word = low.dtype.type
     nonzero = ((coarse - np.uint8(FIRST)).astype(low.dtype) << word(low_bits)) + low + word(base)
     if len(nonzero) and int(nonzero.max()) > kind.largest:
         raise CodecError("a magnitude is infinite or not a number")
     signs = sets.read_mask(reader, len(coarse))
-    if len(filled) == total:
+    if len(places) == total:
         return Signed(signs, nonzero, scale)
     negative, magnitude = symbols == NEGATIVE_ZERO, np.zeros(total, low.dtype)
-    negative[filled], magnitude[filled] = signs, nonzero
+    negative[places], magnitude[places] = signs, nonzero
     return Signed(negative, magnitude, scale)
