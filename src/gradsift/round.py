@@ -1,12 +1,12 @@
-"""One round of federated training, as pure functions: they hold all the order there is, and every driver calls them.
+"""One round of federated training as pure functions, which every driver calls in this order.
 
 The round of the paper's Fig. 3, for a ``Method`` and the state of its ``Server``:
 
-    plan        k and k' from the controller, the step size, how much each client computes
-    (clients)   method.local.accumulate: gradients are added to the residuals              (A)
-    contribute  what each client sends of its residual                                     step 1
-    merge       what the server sends back, its step, the probe at k', price and record    steps 2 and 3
-    settle      each client forgets what was sent and kept
+    plan        k and k' from the controller, the step size, whether the clients upload
+    (clients)   method.local.accumulate adds gradients to the residuals                    (A)
+    contribute  the elements that each client uploads                                      step 1
+    merge       the server's aggregate, its step, the probe at k', the cost, the record    steps 2 and 3
+    settle      each client subtracts from its residual what was sent and kept
     observe     the controller learns from the losses before, after, and at k'             (C), (D), steps 4 and 5
 
 A driver moves the messages, computes gradients and losses, and keeps the states.
@@ -30,69 +30,69 @@ from gradsift.control.estimate import estimated_sign
 from gradsift.cost import NUMBER_BYTES, Traffic
 from gradsift.errors import GradsiftError
 from gradsift.method import Method
-from gradsift.records.record import Record
+from gradsift.records.record import Record, empty_record
 from gradsift.sparse import Ragged, Sparse, Whole, densify, kept, nothing
 from gradsift.sparsify.base import Round, Sparsifier
 from gradsift.values import Exact
 
 Named = dict[str, Tensor]
-UsedK = int | tuple[int, ...]  # one number for all clients, or one for each
+UsedK = int | tuple[int, ...]  # rounded k: one number for all clients, or one for each client
 
 
 @dataclass(frozen=True)
 class Server:
-    """What the server carries from round to round, whichever driver runs it."""
+    """The server's state between two rounds. Checkpoints store the fields under these names."""
 
     weights: Tensor  # [D]
     control: Any  # the controller's state
-    number: int = 0  # rounds done
-    steps: int = 0  # gradients that a client that took part in all rounds has computed
-    offset: int = 0  # elements that it has sent
-    spent: float = 0.0
+    number: int = 0  # of the last completed round
+    steps: int = 0  # gradients computed so far by a client that took part in every round
+    offset: int = 0  # elements uploaded so far by such a client: ``Round.offset`` of the next round
+    spent: float = 0.0  # total cost of all rounds
 
 
 class Plan(NamedTuple):
-    """A round before it starts."""
+    """What the server decides before a round."""
 
     rnd: Round
-    proposal: Proposal
-    probe_k: UsedK | None
+    proposal: Proposal  # the controller's k and k' before rounding
+    probe_k: UsedK | None  # k' after rounding; None if the controller does not probe
     lr: float
-    first: int  # the round in which its clients are drawn: its own, or the first since the last exchange
-    steps: int  # gradients that each client computes
-    steps_before: int  # and has computed in the rounds before: its minibatches are counted on from there
-    exchange: bool  # whether anything is sent at its end
-    interval: tuple[float, float] | None  # in which the controller searches
+    period_start: int  # the first round after the last exchange; clients and step size are those drawn for it
+    steps: int  # gradients that each client computes in this round
+    steps_before: int  # ``Server.steps`` before this round; the numbers of its minibatches continue from there
+    exchange: bool  # whether the clients upload at the end of this round
+    search_interval: tuple[float, float] | None  # the controller's, for the record
 
     def for_clients(self, clients: Sequence[int] | NDArray[np.int64]) -> "Plan":
-        """The same plan for the clients that take part, where each has a k of its own."""
+        """The plan for some of the clients, in this order: where k differs between clients, it has only theirs."""
         if self.rnd.client_k is None:
             return self
-        every, probe_k = self.rnd.client_k, self.probe_k
-        if max(clients) >= len(every):
-            raise GradsiftError(f"the controller proposed k for {len(every)} clients, there is a client {max(clients)}")
+        all_k, probe_k = self.rnd.client_k, self.probe_k
+        if max(clients) >= len(all_k):
+            raise GradsiftError(f"the controller proposed k for {len(all_k)} clients, there is a client {max(clients)}")
         if isinstance(probe_k, tuple):
             probe_k = tuple(probe_k[client] for client in clients)
-        return self._replace(rnd=self.rnd.at([every[client] for client in clients]), probe_k=probe_k)
+        return self._replace(rnd=self.rnd.at([all_k[client] for client in clients]), probe_k=probe_k)
 
 
-class Attendance(NamedTuple):
-    """Who took part in a round, of all clients there are, and what they sent beside elements."""
+class Participation(NamedTuple):
+    """Which of all clients took part in a round, and what they exchanged besides gradient elements."""
 
     took_part: NDArray[np.bool_]  # [N]
-    buffers: int = 0  # numbers that travel dense at an exchange, up and down: averaged buffers of the model
+    buffers: int = 0  # elements of the model's averaged buffers, which travel dense in both directions
 
 
 class Outcome(NamedTuple):
-    """A round after it was merged."""
+    """The result of ``merge``."""
 
     server: Server
-    merged: Sparse  # B, what the server sends back
-    probe: Tensor | None  # [D] the weights as they would be at k'
-    change: Tensor | None  # [D] B' - B
-    seen: Observation | None  # for ``observe``, without its losses; None: the controller does not learn
-    record: Record  # without its losses, and without ``counts``
-    counts: Named  # of the record, still on the device: "contribution" [n], "probe_elements" []
+    merged: Sparse  # B, the aggregate that the server sends back
+    probe_weights: Tensor | None  # [D] the weights as a round at k' would have left them; None without a probe
+    probe_change: Tensor | None  # [D] B' - B; None without a probe
+    observation: Observation | None  # for ``observe``, still without losses; None if the controller does not learn
+    record: Record  # still without losses and ``counts``
+    counts: Named  # columns of the record that are still on the device: "contribution" [n], "probe_elements" []
 
 
 def start(method: Method, weights: Tensor) -> Server:
@@ -101,22 +101,22 @@ def start(method: Method, weights: Tensor) -> Server:
 
 
 def plan(method: Method, server: Server) -> Plan:
-    """The next round: k and k', rounded, the step size, and who is due to exchange."""
+    """The plan of the next round: k and k', rounded, the step size, and whether the clients upload."""
     number, dim, local = server.number + 1, len(server.weights), method.local
     proposal = method.controller.propose(server.control, number)
-    used = _rounded(proposal.k, method.seed, number)
-    rnd = Round(number, 1, method.seed, server.offset).at(used)
+    k = _rounded(proposal.k, method.seed, number)
+    rnd = Round(number, 1, method.seed, server.offset).at(k)
     rnd.validate(dim)
     period = local.period(dim, rnd.k)
-    first = number - (number - 1) % period
-    lr = method.lr(first)
-    check.real(f"lr of round {first}", lr, low=0.0)
+    period_start = number - (number - 1) % period
+    lr = method.lr(period_start)
+    check.real(f"lr of round {period_start}", lr, low=0.0)
     return Plan(
         rnd,
         proposal,
-        None if proposal.probe_k is None else _rounded_probe(proposal.probe_k, used, method.seed, number),
+        None if proposal.probe_k is None else _rounded_probe(proposal.probe_k, k, method.seed, number),
         float(lr),
-        first,
+        period_start,
         local.computations,
         server.steps,
         number % period == 0,
@@ -126,99 +126,107 @@ def plan(method: Method, server: Server) -> Plan:
 
 def _rounded(k: K, seed: int, number: int) -> UsedK:
     if isinstance(k, tuple):
-        return tuple(round_k(each, seed, number, client) for client, each in enumerate(k))
+        return tuple(round_k(real_k, seed, number, client) for client, real_k in enumerate(k))
     return round_k(k, seed, number)
 
 
-def _rounded_probe(probe_k: K, used: UsedK, seed: int, number: int) -> UsedK:
-    if isinstance(used, int):
+def _rounded_probe(probe_k: K, k: UsedK, seed: int, number: int) -> UsedK:
+    if isinstance(k, int):
         if isinstance(probe_k, tuple):
             raise GradsiftError(f"the controller proposed one k for all clients, and {len(probe_k)} of k'")
-        return round_probe_k(probe_k, used, seed, number)
-    each = probe_k if isinstance(probe_k, tuple) else (probe_k,) * len(used)
-    if len(each) != len(used):
-        raise GradsiftError(f"the controller proposed k for {len(used)} clients, and k' for {len(each)}")
-    # A client that sends one element sends it at k' too: fewer than one is none.
+        return round_probe_k(probe_k, k, seed, number)
+    probe_ks = probe_k if isinstance(probe_k, tuple) else (probe_k,) * len(k)
+    if len(probe_ks) != len(k):
+        raise GradsiftError(f"the controller proposed k for {len(k)} clients, and k' for {len(probe_ks)}")
+    # A client with k = 1 also has k' = 1: there is no k' below 1.
     return tuple(
-        round_probe_k(below, k, seed, number, client) if k > 1 else 1
-        for client, (below, k) in enumerate(zip(each, used, strict=True))
+        round_probe_k(smaller, client_k, seed, number, client) if client_k > 1 else 1
+        for client, (smaller, client_k) in enumerate(zip(probe_ks, k, strict=True))
     )
 
 
 def contribute(method: Method, plan: Plan, residual: Tensor) -> Sparse:
-    """Step 1: what arrives of each client's upload, [n, k] or [k]; nothing in a round without an exchange.
+    """Step 1: each client's upload, [n, k] or [k], as the server receives it; empty in a round without an exchange.
 
-    A dense upload may be ``residual`` itself: settle after everything else.
+    A dense upload may share memory with ``residual``, so call ``settle`` only after ``merge``.
     """
     return method.values.rounded(_upload(method, plan, residual))
 
 
 def encoded_contribution(method: Method, plan: Plan, residual: Tensor) -> bytes:
-    """Step 1 of one client [D] as bytes: decoding gives what ``contribute`` gives."""
+    """Step 1 for one client [D]: its upload as bytes, which decode to the result of ``contribute``."""
     return method.values.encode(_upload(method, plan, residual))
 
 
 def _upload(method: Method, plan: Plan, residual: Tensor) -> Sparse:
     if not plan.exchange:
         return nothing(residual)
-    rnd = plan.rnd.at(plan.rnd.k) if residual.dim() == 1 else plan.rnd  # one client has one k
-    sent = method.sparsifier.upload(residual, rnd)
-    if len(set(rnd.client_k or ())) > 1 and not (method.sparsifier.dense or isinstance(sent, Ragged)):
+    rnd = plan.rnd.at(plan.rnd.k) if residual.dim() == 1 else plan.rnd  # a single client has a single k
+    upload = method.sparsifier.upload(residual, rnd)
+    if len(set(rnd.client_k or ())) > 1 and not (method.sparsifier.dense or isinstance(upload, Ragged)):
         raise GradsiftError(
             f"sparsifier {method.sparsifier.name!r} makes all uploads equally long,"
             f" but each client has a k of its own: {list(rnd.client_k or ())}"
         )
-    return sent
+    return upload
 
 
 def merge(
-    method: Method, server: Server, plan: Plan, uploads: Sparse, share: Tensor, attendance: Attendance
+    method: Method, server: Server, plan: Plan, uploads: Sparse, share: Tensor, participation: Participation
 ) -> Outcome:
-    """Steps 2 and 3: what the server sends back, its step along that, the same at k', the price and the record."""
-    sparsifier, weights, dim = method.sparsifier, server.weights, uploads.dim
-    merged = sparsifier.merge(uploads, share, plan.rnd) if uploads.size else nothing(weights)
+    """Steps 2 and 3: aggregate the uploads, step, do the same for the probe at k', price and record the round.
+
+    Nothing is read back from a CUDA device, except the size of the probe's message if ``method.charge_probe`` is set.
+    """
+    weights = server.weights
+    merged = method.sparsifier.merge(uploads, share, plan.rnd) if uploads.size else nothing(weights)
     merged = merged.to(weights.device)
     after = stepped(weights, merged, plan.lr)
     counts = {"contribution": kept_elements(uploads, merged.to(uploads.values.device))}
-    # The probe's own message is no part of theta(k), which is compared with theta(k'); it may be part of the bill.
-    traffic = count_traffic(method, attendance, plan, uploads, merged)
-    cost = method.cost.round_cost(traffic)
-    seen = Observation(plan.proposal, cost, used_k=plan.rnd.k)
-    probe = change = None
+    traffic = count_traffic(method, plan, participation, uploads, merged)
+    # theta(k) excludes the probe's message, because it is compared with theta(k').
+    observation = Observation(plan.proposal, method.cost.round_cost(traffic), used_k=plan.rnd.k)
+    probe_weights = change = None
     if plan.probe_k is not None:
         smaller = plan.rnd.at(plan.probe_k)
-        fewer = sparsifier.truncate(uploads, smaller)
-        if type(sparsifier).probe is Sparsifier.probe:  # which would truncate again
-            probed = sparsifier.merge(fewer, share, smaller).to(weights.device)
-        else:
-            probed = sparsifier.probe(uploads, share, plan.rnd, plan.probe_k).to(weights.device)
-        probe_cost = method.cost.round_cost(count_traffic(method, attendance, plan, fewer, probed))
-        seen = seen._replace(probe_cost=probe_cost, used_probe_k=smaller.k)
+        truncated, probed = _probe(method.sparsifier, uploads, share, plan.rnd, smaller)
+        probed = probed.to(weights.device)
+        probe_cost = method.cost.round_cost(count_traffic(method, plan, participation, truncated, probed))
+        observation = observation._replace(probe_cost=probe_cost, used_probe_k=smaller.k)
         change = densify(probed).to(after).sub_(densify(merged))
-        probe = after.sub(change, alpha=plan.lr)
+        probe_weights = after.sub(change, alpha=plan.lr)
         counts["probe_elements"] = change.count_nonzero()
         if method.charge_probe:
             indices = change.nonzero().squeeze(-1)
-            message = Sparse(indices, change[indices], dim)
-            traffic = count_traffic(method, attendance, plan, uploads, merged, message)
-    bill = method.cost.round_cost(traffic)
+            message = Sparse(indices, change[indices], uploads.dim)
+            traffic = count_traffic(method, plan, participation, uploads, merged, message)
+    cost = method.cost.round_cost(traffic)
     done = replace(
         server,
         weights=after,
         number=plan.rnd.number,
         steps=server.steps + plan.steps,
         offset=server.offset + uploads.size,
-        spent=server.spent + bill,
+        spent=server.spent + cost,
     )
-    record = _record(plan, done, bill)
+    record = _record(plan, done, cost)
     record["up_elements"], record["down_elements"] = uploads.size, merged.size
     record["up_bytes"], record["down_bytes"] = float(traffic.up_bytes.sum()), float(traffic.down_bytes.sum())
     record["clients"] = int(traffic.took_part.sum())
-    return Outcome(done, merged, probe, change, seen if method.controller.learns else None, record, counts)
+    learned = observation if method.controller.learns else None
+    return Outcome(done, merged, probe_weights, change, learned, record, counts)
+
+
+def _probe(sparsifier: Sparsifier, uploads: Sparse, share: Tensor, rnd: Round, smaller: Round) -> tuple[Sparse, Sparse]:
+    """The uploads as they would be in the ``smaller`` round at k', and B', their aggregate."""
+    truncated = sparsifier.truncate(uploads, smaller)
+    if type(sparsifier).probe is Sparsifier.probe:  # the default, which would truncate a second time
+        return truncated, sparsifier.merge(truncated, share, smaller)
+    return truncated, sparsifier.probe(uploads, share, rnd, smaller.sizes)
 
 
 def skip(server: Server, plan: Plan, clients: int) -> tuple[Server, Record]:
-    """A round in which nobody took part: it is counted and recorded, and changes nothing else."""
+    """The server and the record after a round in which no client took part: only counters advance."""
     done = replace(server, number=plan.rnd.number, steps=server.steps + plan.steps)
     record = _record(plan, done, 0.0)
     record["contribution"] = [0] * clients
@@ -226,30 +234,33 @@ def skip(server: Server, plan: Plan, clients: int) -> tuple[Server, Record]:
 
 
 def settle(method: Method, residual: Tensor, upload: Sparse, merged: Sparse) -> Tensor:
-    """The residuals [n, D] or [D] after the round; ``residual`` itself may be changed."""
+    """The residuals [n, D] or [D] after the round. ``residual`` itself may be changed: use the returned tensor."""
     return method.sparsifier.settle(residual, upload, merged)
 
 
 def observe(
-    method: Method, server: Server, seen: Observation, losses: Mapping[str, float]
+    method: Method, server: Server, observation: Observation, losses: Mapping[str, float]
 ) -> tuple[Server, Observation]:
-    """(D): the server after its controller has learned the losses of a round; no losses: nobody could report any."""
-    observed = seen._replace(**losses)  # type: ignore[arg-type]  # the three losses, by name
+    """(D): the server after its controller has learned from a round's losses, and the observation with them.
+
+    ``losses`` is empty if no client could report any.
+    """
+    observed = observation._replace(**losses)  # type: ignore[arg-type]  # the three losses, by name
     observed.validate(method.controller.probes)
     return replace(server, control=method.controller.update(server.control, observed)), observed
 
 
 def note_observation(record: Record, observed: Observation) -> None:
-    """Write into the record of a round what the controller was told in it."""
+    """Enter into the record of a round the observation that the controller learned from in that round."""
     record["observed"] = observed.proposal.number
     record["loss_before"], record["loss_after"] = observed.loss_before, observed.loss_after
     record["loss_probe"], record["sign"] = observed.loss_probe, estimated_sign(observed)
 
 
-def note_counts(record: Record, counts: Named, attendance: Attendance) -> None:
-    """Write ``Outcome.counts``, which have come from the device by now, into the record of the round."""
-    contribution = np.zeros(len(attendance.took_part), dtype=np.int64)
-    contribution[attendance.took_part] = counts["contribution"].numpy()
+def note_counts(record: Record, counts: Named, participation: Participation) -> None:
+    """Enter ``Outcome.counts``, by now copied to the host, into the record of the round."""
+    contribution = np.zeros(len(participation.took_part), dtype=np.int64)
+    contribution[participation.took_part] = counts["contribution"].numpy()
     record["contribution"] = contribution.tolist()
     if "probe_elements" in counts:
         record["probe_elements"] = int(counts["probe_elements"])
@@ -273,14 +284,14 @@ def apply(weights: Tensor, merged: Sparse, lr: float) -> Tensor:
 
 
 def kept_elements(uploads: Sparse, merged: Sparse) -> Tensor:
-    """[n] how many of the elements that the server kept each client sent."""
+    """[n] how many elements of each client's upload the server kept."""
     if isinstance(uploads, Whole):
         return torch.tensor(merged.size).expand(len(uploads.values))
     return kept(uploads, merged).sum(dim=-1)
 
 
 def average_buffers(local: Named, share: Tensor) -> Named:
-    """The clients' buffers [n, ...] as one: floats averaged by share, the largest of what is counted."""
+    """The clients' buffers [n, ...] as one: floating-point ones averaged by share, of counters the maximum."""
     return {
         name: torch.tensordot(share, value.to(share.dtype), dims=1).to(value.dtype)
         if value.is_floating_point()
@@ -290,21 +301,26 @@ def average_buffers(local: Named, share: Tensor) -> Named:
 
 
 def count_traffic(
-    method: Method, attendance: Attendance, plan: Plan, uploads: Sparse, merged: Sparse, probe: Sparse | None = None
+    method: Method,
+    plan: Plan,
+    participation: Participation,
+    uploads: Sparse,
+    merged: Sparse,
+    probe: Sparse | None = None,
 ) -> Traffic:
-    """What the clients sent and received, or would have; an empty message is none at all."""
-    took_part = attendance.took_part
-    buffers = attendance.buffers if uploads.size else 0
+    """The traffic of a round with these messages; ``probe`` is the probe's message, where it is charged."""
+    took_part = participation.took_part
+    buffers = participation.buffers if uploads.size else 0
     up: int | NDArray[np.int64] = uploads.size
     if isinstance(uploads, Ragged):
         up = np.zeros(len(took_part), dtype=np.int64)
         up[took_part] = uploads.lengths
-    sent = received = None
+    up_bytes = down_bytes = None
     if method.encoded_bytes:
-        sent = np.zeros(len(took_part))
-        sent[took_part] = method.values.encoded_size(uploads) + NUMBER_BYTES * buffers
-        received = float(Exact().encoded_size(merged)) + NUMBER_BYTES * buffers
-        received += 0.0 if probe is None else float(Exact().encoded_size(probe))
+        up_bytes = np.zeros(len(took_part))
+        up_bytes[took_part] = method.values.encoded_size(uploads) + NUMBER_BYTES * buffers
+        down_bytes = float(Exact().encoded_size(merged)) + NUMBER_BYTES * buffers
+        down_bytes += 0.0 if probe is None else float(Exact().encoded_size(probe))
     return Traffic.of(
         uploads.dim,
         up,
@@ -314,43 +330,20 @@ def count_traffic(
         probe=0 if probe is None else probe.size,
         buffers=buffers,
         dense_fallback=method.dense_fallback,
-        up_bytes=sent,
-        down_bytes=received,
+        up_bytes=up_bytes,
+        down_bytes=down_bytes,
         steps=plan.steps,
     )
 
 
-def _record(plan: Plan, done: Server, bill: float) -> Record:
+def _record(plan: Plan, done: Server, cost: float) -> Record:
     """The record of a round in which nothing was sent."""
-    proposed, rnd = plan.proposal.k, plan.rnd
-    low, high = plan.interval or (None, None)
-    return Record(
-        round=rnd.number,
-        cost=done.spent,
-        round_cost=bill,
-        lr=plan.lr,
-        k=float(np.mean(proposed)) if isinstance(proposed, tuple) else proposed,
-        used_k=rnd.k,
-        client_k=None if rnd.client_k is None else list(rnd.client_k),
-        probe_k=max(plan.probe_k) if isinstance(plan.probe_k, tuple) else plan.probe_k,
-        low=low,
-        high=high,
-        steps=plan.steps,
-        train_loss=None,
-        observed=None,
-        sign=None,
-        loss_before=None,
-        loss_after=None,
-        loss_probe=None,
-        up_elements=0,
-        down_elements=0,
-        probe_elements=None,
-        up_bytes=0.0,
-        down_bytes=0.0,
-        clients=0,
-        contribution=[],
-        refused=0,
-        resets=0,
-        global_loss=None,
-        accuracy=None,
-    )
+    k, rnd = plan.proposal.k, plan.rnd
+    record = empty_record()
+    record["round"], record["cost"], record["round_cost"] = rnd.number, done.spent, cost
+    record["lr"], record["steps"] = plan.lr, plan.steps
+    record["k"], record["used_k"] = float(np.mean(k)) if isinstance(k, tuple) else k, rnd.k
+    record["client_k"] = None if rnd.client_k is None else list(rnd.client_k)
+    record["probe_k"] = max(plan.probe_k) if isinstance(plan.probe_k, tuple) else plan.probe_k
+    record["low"], record["high"] = plan.search_interval or (None, None)
+    return record

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
@@ -24,10 +24,11 @@ from gradsift.control import K
 from gradsift.control.base import Observation, Proposal
 from gradsift.cost import CostModel, Traffic
 from gradsift.records.record import COLUMNS
-from gradsift.round import Attendance, Outcome, Plan, Server
+from gradsift.round import Outcome, Participation, Plan, Server
 from gradsift.sparse import nothing
 from gradsift.sparsify import unchecked
 from gradsift.wire import Limits, decode
+from tests.examples import examples
 from tests.method.controllers import Says
 from tests.sparsify.cases import ALL, SPARSE, TABLE, as_dict, as_dicts, assert_same, assert_same_set, shares, unchanged
 from tests.sparsify.cases import values as drawn_values
@@ -51,7 +52,7 @@ class Case(NamedTuple):
     server: Server
     residual: Tensor  # [n, D]
     share: Tensor
-    attendance: Attendance
+    participation: Participation
     who: NDArray[np.int64]  # [n] of the N clients
 
 
@@ -84,13 +85,13 @@ def cases(draw: st.DrawFn, /, *, sparsifier: str | None = None, each: bool | Non
         spent=draw(st.sampled_from([0.0, 12.5])),
     )
     took_part = np.isin(np.arange(clients), who)
-    attendance = Attendance(took_part, draw(st.integers(0, 3)))
+    participation = Participation(took_part, draw(st.integers(0, 3)))
     residual = drawn_values("dyadic", len(who), dim, source)
-    return Case(method, server, residual, shares("dyadic", len(who), source), attendance, who)
+    return Case(method, server, residual, shares("dyadic", len(who), source), participation, who)
 
 
 def tensors_of(case: Case) -> list[Any]:
-    took_part = torch.from_numpy(case.attendance.took_part)
+    took_part = torch.from_numpy(case.participation.took_part)
     return [case.server.weights, case.residual, case.share, took_part]
 
 
@@ -101,7 +102,7 @@ def planned(case: Case) -> Plan:
 def merged(case: Case) -> tuple[Plan, Sparse, Outcome]:
     plan = planned(case)
     uploads = round.contribute(case.method, plan, case.residual)
-    return plan, uploads, round.merge(case.method, case.server, plan, uploads, case.share, case.attendance)
+    return plan, uploads, round.merge(case.method, case.server, plan, uploads, case.share, case.participation)
 
 
 # Start and plan.
@@ -115,7 +116,7 @@ def test_a_server_starts_before_its_first_round() -> None:
 
 
 @given(case=cases())
-@settings(max_examples=100)
+@examples(100)
 def test_a_plan_is_the_same_however_often_it_is_made(case: Case) -> None:
     state = json.dumps(case.server.control)
     before = dataclasses.replace(case.server)
@@ -130,7 +131,7 @@ def test_a_plan_is_the_same_however_often_it_is_made(case: Case) -> None:
 
 
 @given(case=cases(each=False))
-@settings(max_examples=100)
+@examples(100)
 def test_one_k_for_all_is_rounded_by_the_rounds_own_draw(case: Case) -> None:
     plan, number, seed = round.plan(case.method, case.server), case.server.number + 1, case.method.seed
     k, probe_k = plan.proposal.k, plan.proposal.probe_k
@@ -145,7 +146,7 @@ def test_one_k_for_all_is_rounded_by_the_rounds_own_draw(case: Case) -> None:
 
 
 @given(case=cases(sparsifier="fab-top-k", each=True))
-@settings(max_examples=200)
+@examples(200)
 def test_a_k_for_each_client_is_rounded_by_a_draw_of_its_own(case: Case) -> None:
     plan, number, seed = round.plan(case.method, case.server), case.server.number + 1, case.method.seed
     k, probe_k, used = plan.proposal.k, plan.proposal.probe_k, plan.rnd.client_k
@@ -224,8 +225,8 @@ def test_inside_a_period_the_step_size_and_the_draw_of_clients_stay(k: int) -> N
     server, period = round.start(method, torch.zeros(14)), max(1, 14 // (2 * k))
     for number in range(1, 3 * period + 1):
         plan = round.plan(method, dataclasses.replace(server, number=number - 1))
-        assert plan.first == number - (number - 1) % period
-        assert plan.lr == 1 / plan.first
+        assert plan.period_start == number - (number - 1) % period
+        assert plan.lr == 1 / plan.period_start
         assert plan.exchange == (number % period == 0)
 
 
@@ -236,7 +237,7 @@ def test_local_steps_are_counted_over_the_rounds() -> None:
         plan = round.plan(method, server)
         assert (plan.steps, plan.steps_before) == (4, 4 * (number - 1))
         uploads = round.contribute(method, plan, residual)
-        server = round.merge(method, server, plan, uploads, torch.ones(1), Attendance(np.array([True]))).server
+        server = round.merge(method, server, plan, uploads, torch.ones(1), Participation(np.array([True]))).server
     assert server.steps == 12
 
 
@@ -245,7 +246,7 @@ def test_local_steps_are_counted_over_the_rounds() -> None:
 
 @pytest.mark.parametrize("values", VALUES)
 @given(data=st.data())
-@settings(max_examples=40)
+@examples(40)
 def test_a_contribution_is_what_arrives_of_an_upload(values: str, data: st.DataObject) -> None:
     case = data.draw(cases(values=values))
     plan = planned(case)
@@ -271,14 +272,14 @@ def test_a_contribution_is_what_arrives_of_an_upload(values: str, data: st.DataO
 
 
 @given(case=cases())
-@settings(max_examples=200)
+@examples(200)
 def test_merging_changes_nothing_that_it_was_given(case: Case) -> None:
     plan = planned(case)
     uploads = round.contribute(case.method, plan, case.residual)
     before, state = dataclasses.replace(case.server), json.dumps(case.server.control)
     with unchanged(uploads, *tensors_of(case)):
         first, again = (
-            round.merge(case.method, case.server, plan, uploads, case.share, case.attendance) for _ in range(2)
+            round.merge(case.method, case.server, plan, uploads, case.share, case.participation) for _ in range(2)
         )
         first.server.weights.add_(1.0)  # which are the round's own
         first.server.weights.sub_(1.0)
@@ -289,7 +290,7 @@ def test_merging_changes_nothing_that_it_was_given(case: Case) -> None:
 
 
 @given(case=cases())
-@settings(max_examples=200)
+@examples(200)
 def test_the_server_steps_along_what_it_sends_back(case: Case) -> None:
     plan, uploads, outcome = merged(case)
     server, sparsifier = outcome.server, case.method.sparsifier
@@ -306,42 +307,42 @@ def test_the_server_steps_along_what_it_sends_back(case: Case) -> None:
 
     kept = set(outcome.merged.indices.tolist())
     assert outcome.counts["contribution"].tolist() == [len(kept & set(sent)) for sent in as_dicts(uploads)]
-    assert (outcome.seen is not None) == case.method.controller.learns
+    assert (outcome.observation is not None) == case.method.controller.learns
 
 
 @given(case=cases())
-@settings(max_examples=200)
+@examples(200)
 def test_the_probe_is_the_round_at_a_smaller_k(case: Case) -> None:
     plan, _, outcome = merged(case)
     if plan.probe_k is None:
-        assert (outcome.probe, outcome.change, outcome.record["probe_k"]) == (None, None, None)
+        assert (outcome.probe_weights, outcome.probe_change, outcome.record["probe_k"]) == (None, None, None)
         return
-    assert outcome.probe is not None
-    assert outcome.change is not None
-    assert outcome.seen is not None
+    assert outcome.probe_weights is not None
+    assert outcome.probe_change is not None
+    assert outcome.observation is not None
     smaller = plan.rnd.at(plan.probe_k)
     sparsifier = case.method.sparsifier
     fresh = sparsifier.merge(sparsifier.upload(case.residual, smaller), case.share, smaller)
-    assert torch.equal(outcome.change, densify(fresh) - densify(outcome.merged))
-    assert_same(outcome.probe + 0.0, case.server.weights - plan.lr * densify(fresh) + 0.0)
-    assert int(outcome.counts["probe_elements"]) == int(outcome.change.count_nonzero())
-    assert outcome.seen.used_k == plan.rnd.k
-    assert outcome.seen.used_probe_k == smaller.k == outcome.record["probe_k"]
+    assert torch.equal(outcome.probe_change, densify(fresh) - densify(outcome.merged))
+    assert_same(outcome.probe_weights + 0.0, case.server.weights - plan.lr * densify(fresh) + 0.0)
+    assert int(outcome.counts["probe_elements"]) == int(outcome.probe_change.count_nonzero())
+    assert outcome.observation.used_k == plan.rnd.k
+    assert outcome.observation.used_probe_k == smaller.k == outcome.record["probe_k"]
     # theta(k') is what such a round would have cost.
     at = plan._replace(rnd=smaller, probe_k=None)
     alone = round.merge(
-        case.method, case.server, at, sparsifier.upload(case.residual, smaller), case.share, case.attendance
+        case.method, case.server, at, sparsifier.upload(case.residual, smaller), case.share, case.participation
     )
-    assert outcome.seen.probe_cost == alone.record["round_cost"]
-    assert outcome.seen.cost == outcome.record["round_cost"]
+    assert outcome.observation.probe_cost == alone.record["round_cost"]
+    assert outcome.observation.cost == outcome.record["round_cost"]
 
 
 @given(case=cases())
-@settings(max_examples=100)
+@examples(100)
 def test_a_record_has_every_column_in_order_and_is_json(case: Case) -> None:
     plan, uploads, outcome = merged(case)
     record = outcome.record
-    round.note_counts(record, outcome.counts, case.attendance)
+    round.note_counts(record, outcome.counts, case.participation)
     assert tuple(record) == COLUMNS
     assert json.loads(json.dumps(record, allow_nan=False)) == record
     assert record["round"] == plan.rnd.number
@@ -349,11 +350,11 @@ def test_a_record_has_every_column_in_order_and_is_json(case: Case) -> None:
     assert record["k"] == (pytest.approx(np.mean(proposed)) if isinstance(proposed, tuple) else proposed)
     assert record["used_k"] == plan.rnd.k
     assert record["client_k"] == (None if plan.rnd.client_k is None else list(plan.rnd.client_k))
-    assert (record["low"], record["high"]) == (plan.interval or (None, None))
+    assert (record["low"], record["high"]) == (plan.search_interval or (None, None))
     assert (record["up_elements"], record["down_elements"]) == (uploads.size, outcome.merged.size)
     assert record["clients"] == len(case.who)
-    assert len(record["contribution"]) == len(case.attendance.took_part)
-    assert not np.array(record["contribution"])[~case.attendance.took_part].any()
+    assert len(record["contribution"]) == len(case.participation.took_part)
+    assert not np.array(record["contribution"])[~case.participation.took_part].any()
     assert (record["probe_elements"] is None) == (plan.probe_k is None)
 
 
@@ -366,10 +367,11 @@ def numbers_of(elements: int, dim: int, dense: bool, fallback: bool) -> int:
     return min(2 * elements, dim) if fallback else 2 * elements
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("charge_probe", [False, True])
 @pytest.mark.parametrize("dense_fallback", [False, True])
 @given(data=st.data())
-@settings(max_examples=100)
+@examples(100)
 def test_a_round_is_priced_by_what_each_client_sent_and_received(
     charge_probe: bool, dense_fallback: bool, data: st.DataObject
 ) -> None:
@@ -377,16 +379,16 @@ def test_a_round_is_priced_by_what_each_client_sent_and_received(
     case = data.draw(cases(cost=cost, charge_probe=charge_probe, dense_fallback=dense_fallback))
     plan, uploads, outcome = merged(case)
     dim, dense = uploads.dim, case.method.sparsifier.dense
-    buffers = case.attendance.buffers if plan.exchange else 0
+    buffers = case.participation.buffers if plan.exchange else 0
 
     def numbers(elements: int) -> int:
         return numbers_of(elements, dim, dense, dense_fallback)
 
     up = [numbers(length) + buffers for length in uploads.lengths]
     down = numbers(outcome.merged.size) + buffers
-    clients = len(case.attendance.took_part)
+    clients = len(case.participation.took_part)
     without_probe = 4 * (sum(up) + clients * down)
-    assert outcome.seen is None or outcome.seen.cost == without_probe
+    assert outcome.observation is None or outcome.observation.cost == without_probe
     bill = without_probe
     if charge_probe and plan.probe_k is not None:
         bill += 4 * clients * numbers(int(outcome.counts["probe_elements"]))
@@ -394,21 +396,22 @@ def test_a_round_is_priced_by_what_each_client_sent_and_received(
     assert outcome.record["up_bytes"] == 4 * sum(up)
     assert outcome.record["up_bytes"] + outcome.record["down_bytes"] == bill
     first = cost.asked[0]
-    assert first.took_part.tolist() == case.attendance.took_part.tolist()
+    assert first.took_part.tolist() == case.participation.took_part.tolist()
     assert first.up_numbers[case.who].tolist() == up
-    assert not first.up_numbers[~case.attendance.took_part].any()
+    assert not first.up_numbers[~case.participation.took_part].any()
     assert first.down_numbers.tolist() == [down] * clients
     assert first.steps == plan.steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("charge_probe", [False, True])
 @given(data=st.data())
-@settings(max_examples=40)
+@examples(40)
 def test_encoded_bytes_are_those_of_the_messages(values: str, charge_probe: bool, data: st.DataObject) -> None:
     case = data.draw(cases(cost=Keeping(), values=values, encoded_bytes=True, charge_probe=charge_probe))
     plan, uploads, outcome = merged(case)
-    buffers, clients = 4 * case.attendance.buffers, len(case.attendance.took_part)
+    buffers, clients = 4 * case.participation.buffers, len(case.participation.took_part)
     exact = gradsift.Exact()
     up = down = 0
     if plan.exchange:
@@ -417,10 +420,10 @@ def test_encoded_bytes_are_those_of_the_messages(values: str, charge_probe: bool
         up = sum(len(round.encoded_contribution(case.method, plan, row)) + buffers for plan, row in rows)
         down = len(exact.encode(outcome.merged)) + buffers
         if charge_probe and plan.probe_k is not None:
-            assert outcome.change is not None
-            indices = outcome.change.nonzero().squeeze(-1)
+            assert outcome.probe_change is not None
+            indices = outcome.probe_change.nonzero().squeeze(-1)
             if len(indices):  # an empty message is not sent
-                down += len(exact.encode(Sparse(indices, outcome.change[indices], uploads.dim)))
+                down += len(exact.encode(Sparse(indices, outcome.probe_change[indices], uploads.dim)))
     assert outcome.record["up_bytes"] == up
     assert outcome.record["down_bytes"] == clients * down
     assert outcome.record["round_cost"] == up + clients * down
@@ -431,7 +434,7 @@ def test_each_client_pays_for_its_own_upload() -> None:
     cost = LinkTime(up_bandwidth=[8.0, 80.0, 800.0], down_bandwidth=1e12, latency=0.5)
     method = Method.of(controller=Says((1.0, 2.0, 50.0)), cost=cost)
     server, residual = round.start(method, torch.zeros(60)), torch.arange(180.0).view(3, 60)
-    everyone = Attendance(np.ones(3, dtype=bool))
+    everyone = Participation(np.ones(3, dtype=bool))
     plan = round.plan(method, server).for_clients(range(3))
     share = torch.full((3,), 1 / 3)
     outcome = round.merge(method, server, plan, round.contribute(method, plan, residual), share, everyone)
@@ -446,9 +449,9 @@ def test_absentees_receive_and_do_not_send() -> None:
     server, took_part = round.start(method, torch.zeros(6)), np.array([True, False, False, True])
     plan = round.plan(method, server)
     uploads = round.contribute(method, plan, torch.ones(2, 6))
-    outcome = round.merge(method, server, plan, uploads, torch.tensor([0.5, 0.5]), Attendance(took_part))
+    outcome = round.merge(method, server, plan, uploads, torch.tensor([0.5, 0.5]), Participation(took_part))
     assert outcome.record["round_cost"] == 2 * 16 + 4 * 16 * 100 + 2e6
-    round.note_counts(outcome.record, outcome.counts, Attendance(took_part))
+    round.note_counts(outcome.record, outcome.counts, Participation(took_part))
     assert outcome.record["contribution"] == [2, 0, 0, 2]
 
 
@@ -458,7 +461,7 @@ def test_rounds_without_an_exchange_carry_nothing() -> None:
     plan = round.plan(method, server)
     uploads = round.contribute(method, plan, torch.ones(2, 6))
     outcome = round.merge(
-        method, server, plan, uploads, torch.tensor([0.5, 0.5]), Attendance(np.ones(2, dtype=bool), 9)
+        method, server, plan, uploads, torch.tensor([0.5, 0.5]), Participation(np.ones(2, dtype=bool), 9)
     )
     assert not plan.exchange
     assert torch.equal(outcome.server.weights, server.weights)
@@ -470,7 +473,7 @@ def test_rounds_without_an_exchange_carry_nothing() -> None:
 
 
 @given(case=cases())
-@settings(max_examples=60)
+@examples(60)
 def test_a_round_in_which_nobody_took_part_is_counted_and_nothing_else(case: Case) -> None:
     plan = round.plan(case.method, case.server)
     before = dataclasses.replace(case.server)
@@ -487,7 +490,7 @@ def test_a_round_in_which_nobody_took_part_is_counted_and_nothing_else(case: Cas
 
 
 @given(case=cases())
-@settings(max_examples=100)
+@examples(100)
 def test_settling_is_the_sparsifiers_and_may_be_in_place(case: Case) -> None:
     _, uploads, outcome = merged(case)
     there = torch.zeros(uploads.dim).index_fill(0, outcome.merged.indices, 1.0)
@@ -501,19 +504,19 @@ LOSSES = {"loss_before": 3.0, "loss_after": 2.0, "loss_probe": 2.5}
 
 
 @given(case=cases(sparsifier="fab-top-k"))
-@settings(max_examples=60)
+@examples(60)
 def test_observing_tells_the_controller_and_changes_no_server(case: Case) -> None:
     plan, _, outcome = merged(case)
-    assert outcome.seen is not None
+    assert outcome.observation is not None
     losses = {name: value for name, value in LOSSES.items() if name != "loss_probe" or plan.probe_k is not None}
     before, record = dataclasses.replace(outcome.server), dict(outcome.record)
-    after, observed = round.observe(case.method, outcome.server, outcome.seen, losses)
+    after, observed = round.observe(case.method, outcome.server, outcome.observation, losses)
     assert outcome.server == before
-    assert outcome.seen.loss_before is None
+    assert outcome.observation.loss_before is None
     assert after.control == {**before.control, "updates": 1}
     assert dataclasses.replace(after, control=None) == dataclasses.replace(before, control=None)
     controller: Any = case.method.controller
-    expected: dict[str, Any] = {**outcome.seen._asdict(), **losses}
+    expected: dict[str, Any] = {**outcome.observation._asdict(), **losses}
     assert controller.told[-1] == observed == Observation(**expected)
     assert dict(outcome.record) == record
     round.note_observation(outcome.record, observed)
@@ -576,7 +579,7 @@ def test_buffers_are_averaged_and_counts_are_not(clients: int, seed: int) -> Non
 
 @pytest.mark.parametrize("name", SPARSE)
 @given(data=st.data())
-@settings(max_examples=40)
+@examples(40)
 def test_kept_elements_are_counted_for_each_client(name: str, data: st.DataObject) -> None:
     case = data.draw(cases(sparsifier=name))
     _, uploads, outcome = merged(case)
@@ -593,7 +596,7 @@ def test_whole_vectors_are_kept_as_a_whole() -> None:
 
 
 @given(case=cases())
-@settings(max_examples=60)
+@examples(60)
 def test_stepping_makes_new_weights(case: Case) -> None:
     _, _, outcome = merged(case)
     step: Callable[..., Tensor]

@@ -19,7 +19,7 @@ from gradsift import round
 from gradsift.data.federated import FederatedData
 from gradsift.method import Method
 from gradsift.records.record import Record
-from gradsift.round import Attendance, Plan
+from gradsift.round import Participation, Plan
 from gradsift.sampling import minibatch, participants, probe_sample
 from gradsift.simulation.flat import Loss
 from gradsift.simulation.settings import Settings
@@ -73,16 +73,16 @@ class _Twin:
             method.local.accumulate(self.residuals[i], server.weights, plan.lr, add_gradients)
             uploads[i] = round.contribute(method, plan.for_clients([i]), self.residuals[i])
         size = torch.tensor([int(self.data.size[i]) for i in present], dtype=torch.float64)
-        attendance = Attendance(np.isin(np.arange(self.data.num_clients), present))
+        participation = Participation(np.isin(np.arange(self.data.num_clients), present))
         sent, plan = stack(list(uploads.values())), plan.for_clients(present)
-        outcome = round.merge(method, server, plan, sent, size / size.sum(), attendance)
-        round.note_counts(outcome.record, outcome.counts, attendance)
+        outcome = round.merge(method, server, plan, sent, size / size.sum(), participation)
+        round.note_counts(outcome.record, outcome.counts, participation)
         for i in present:
             self.residuals[i] = round.settle(method, self.residuals[i], uploads[i], outcome.merged)
         self.server = outcome.server
         now = None
-        if outcome.seen is not None:
-            now = Pending(outcome.seen, server.weights, outcome.server.weights, outcome.probe)
+        if outcome.observation is not None:
+            now = Pending(outcome.observation, server.weights, outcome.server.weights, outcome.probe_weights)
         return Step(outcome.record, uploads, outcome.merged, outcome.server.weights, self.residuals), now
 
     def observe(self, plan: Plan, answered: Pending, record: Record) -> None:
@@ -103,7 +103,7 @@ class _Twin:
 
     def _present(self, plan: Plan) -> list[int]:
         per_round = self.settings.clients_per_round
-        drawn: list[int] = participants(self.data.num_clients, per_round, self.method.seed, plan.first).tolist()
+        drawn: list[int] = participants(self.data.num_clients, per_round, self.method.seed, plan.period_start).tolist()
         return drawn
 
     def _rows(self, client: int, plan: Plan, step: int) -> list[int]:

@@ -8,13 +8,14 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 import gradsift
 from gradsift import LocalComputation, LocalSteps, Method, round
-from gradsift.round import Attendance
+from gradsift.round import Participation
+from tests.examples import examples
 from tests.sparsify.cases import ALL
 
 LR = 0.05
@@ -57,7 +58,7 @@ def run(method: Method, problem: Federation, rounds: int) -> list[Trace]:
     """The round as every driver has it, with the problem's gradients."""
     clients, dim = len(problem.clients), problem.clients[0].x.shape[1]
     server = round.start(method, torch.zeros(dim, dtype=torch.float64))
-    residual, everyone = torch.zeros(clients, dim, dtype=torch.float64), Attendance(np.ones(clients, dtype=bool))
+    residual, everyone = torch.zeros(clients, dim, dtype=torch.float64), Participation(np.ones(clients, dtype=bool))
     trace = []
     for _ in range(rounds):
         plan = round.plan(method, server)
@@ -83,7 +84,7 @@ def method(sparsifier: str, k: int = 1, local: LocalComputation | None = None) -
 
 
 @given(problem=federations(), data=st.data())
-@settings(max_examples=40)
+@examples(40)
 def test_fedavg_is_textbook_fedavg(problem: Federation, data: st.DataObject) -> None:
     """McMahan et al.: everyone starts from the average, takes local steps, and the weights are averaged by size."""
     dim = problem.clients[0].x.shape[1]
@@ -102,7 +103,7 @@ def test_fedavg_is_textbook_fedavg(problem: Federation, data: st.DataObject) -> 
 
 
 @given(problem=federations(), steps=st.integers(1, 5))
-@settings(max_examples=40)
+@examples(40)
 def test_local_steps_and_whole_vectors_are_textbook_fedavg(problem: Federation, steps: int) -> None:
     """The same training as FedAvg's by the paper's clock, with one round an exchange instead of one a local step."""
     average = torch.zeros(problem.clients[0].x.shape[1], dtype=torch.float64)
@@ -118,7 +119,7 @@ def test_local_steps_and_whole_vectors_are_textbook_fedavg(problem: Federation, 
 
 
 @given(problem=federations(max_dim=12), data=st.data())
-@settings(max_examples=30)
+@examples(30)
 def test_local_steps_give_the_weights_of_fedavg_at_its_exchanges(problem: Federation, data: st.DataObject) -> None:
     dim = problem.clients[0].x.shape[1]
     k = data.draw(st.integers(1, dim))
@@ -130,13 +131,13 @@ def test_local_steps_give_the_weights_of_fedavg_at_its_exchanges(problem: Federa
 
 
 @given(dim=st.integers(1, 60), data=st.data())
-@settings(max_examples=80)
+@examples(80)
 def test_fedavg_exchanges_whole_vectors_at_the_end_of_each_period(dim: int, data: st.DataObject) -> None:
     k = data.draw(st.integers(1, dim))
     period = max(1, int(dim / (2 * k)))
     fedavg, share = method("fedavg", k), torch.tensor([0.5, 0.5])
     assert fedavg.local.period(dim, k) == period
-    server, everyone = round.start(fedavg, torch.zeros(dim)), Attendance(np.ones(2, dtype=bool))
+    server, everyone = round.start(fedavg, torch.zeros(dim)), Participation(np.ones(2, dtype=bool))
     for number in range(1, 2 * period + 2):
         plan = round.plan(fedavg, server)
         upload = round.contribute(fedavg, plan, torch.ones(2, dim))
@@ -145,7 +146,7 @@ def test_fedavg_exchanges_whole_vectors_at_the_end_of_each_period(dim: int, data
         assert plan.exchange == (number % period == 0)
         assert upload.indices.shape == upload.values.shape == (2, size)
         assert outcome.merged.size == size
-        assert plan.first == 1 + (number - 1) // period * period
+        assert plan.period_start == 1 + (number - 1) // period * period
 
 
 def test_fedavg_has_the_traffic_of_k_elements_with_their_indices() -> None:
@@ -161,7 +162,7 @@ def test_only_fedavg_has_a_period(name: str) -> None:
 
 
 @given(problem=federations(), data=st.data())
-@settings(max_examples=40)
+@examples(40)
 def test_send_all_is_sgd_on_the_pooled_gradient(problem: Federation, data: st.DataObject) -> None:
     dim = problem.clients[0].x.shape[1]
     pooled = Client(torch.cat([c.x for c in problem.clients]), torch.cat([c.y for c in problem.clients]))
@@ -175,7 +176,7 @@ def test_send_all_is_sgd_on_the_pooled_gradient(problem: Federation, data: st.Da
 
 
 @given(problem=federations())
-@settings(max_examples=20)
+@examples(20)
 def test_fedavg_of_period_one_is_send_all(problem: Federation) -> None:
     dim = problem.clients[0].x.shape[1]
     runs = [run(method(name, dim), problem, 6) for name in ("fedavg", "send-all")]

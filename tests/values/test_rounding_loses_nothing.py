@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 import gradsift
 from gradsift import Method, Proposal, densify, round
 from gradsift.control.base import Controller, Observation
-from gradsift.round import Attendance
+from gradsift.round import Participation
 from gradsift.sparse import kept
+from tests.examples import examples
 from tests.sparsify.cases import ALL, TABLE
 from tests.values.table import TABLE as VALUES
 
@@ -55,7 +56,7 @@ def run(sparsifier: str, values: Any, dtype: torch.dtype, seed: int, unequal: bo
         residual += gradient
         plan = round.plan(method, server)
         upload = round.contribute(method, plan, residual)
-        outcome = round.merge(method, server, plan, upload, share, Attendance(np.ones(CLIENTS, dtype=bool)))
+        outcome = round.merge(method, server, plan, upload, share, Participation(np.ones(CLIENTS, dtype=bool)))
         arrived = densify(upload.with_values(upload.values * kept(upload, outcome.merged))).to(dtype)
         delivered += arrived
         torch.testing.assert_close(densify(outcome.merged).to(dtype), share @ arrived, rtol=1e-5, atol=1e-6)
@@ -70,7 +71,7 @@ def run(sparsifier: str, values: Any, dtype: torch.dtype, seed: int, unequal: bo
 @pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=4)
+@examples(4)
 def test_computed_is_delivered_plus_residual(sparsifier: str, values: str, dtype: torch.dtype, seed: int) -> None:
     for unequal in (False, True) if not TABLE[sparsifier].dense else (False,):
         computed, delivered, residual = run(sparsifier, values, dtype, seed, unequal)

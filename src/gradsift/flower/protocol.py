@@ -79,11 +79,11 @@ class Order:
             proposal=Proposal(self.number, self.k),
             probe_k=None,
             lr=self.lr,
-            first=self.number,
+            period_start=self.number,
             steps=method.local.computations,
             steps_before=self.steps_before,
             exchange=self.exchange,
-            interval=None,
+            search_interval=None,
         )
 
 

@@ -21,7 +21,7 @@ from gradsift.errors import RunError
 from gradsift.flower.protocol import NEVER, Report, checksum
 from gradsift.method import Method
 from gradsift.records.record import Record
-from gradsift.round import Attendance, Named, Outcome, Plan, Server
+from gradsift.round import Named, Outcome, Participation, Plan, Server
 from gradsift.sparse import Sparse, kept, stack
 
 
@@ -147,12 +147,12 @@ class Rounds:
         clients, share = self._shares(uploads)
         sent = stack([uploads[client].sent for client in clients])
         buffers = sum(self.non_trainable[name].numel() for name in self.averaged)
-        attendance = Attendance(np.array([client in uploads for client in self.clients]), buffers)
-        plan = plan.for_clients(np.flatnonzero(attendance.took_part))
-        outcome, number = round.merge(self.method, before, plan, sent, share, attendance), plan.rnd.number
+        participation = Participation(np.array([client in uploads for client in self.clients]), buffers)
+        plan = plan.for_clients(np.flatnonzero(participation.took_part))
+        outcome, number = round.merge(self.method, before, plan, sent, share, participation), plan.rnd.number
         if not bool(torch.isfinite(outcome.server.weights).all()):
             raise RunError(f"round {number}: the step leads to weights that are not finite; try a smaller server rate")
-        round.note_counts(outcome.record, outcome.counts, attendance)
+        round.note_counts(outcome.record, outcome.counts, participation)
         self.pending = _pending(before.weights, outcome)
         for client, upload in uploads.items():
             mask = kept(upload.sent, outcome.merged)
@@ -179,10 +179,10 @@ class Rounds:
 
 
 def _pending(weights: Tensor, outcome: Outcome) -> Pending | None:
-    if outcome.seen is None:
+    if outcome.observation is None:
         return None
     merged, probe = outcome.merged, None
-    if outcome.change is not None and outcome.probe is not None:
-        indices = outcome.change.nonzero().squeeze(-1)
-        probe = Sparse(indices, outcome.probe[indices], merged.dim)
-    return Pending(outcome.seen, Sparse(merged.indices, weights[merged.indices], merged.dim), probe)
+    if outcome.probe_change is not None and outcome.probe_weights is not None:
+        indices = outcome.probe_change.nonzero().squeeze(-1)
+        probe = Sparse(indices, outcome.probe_weights[indices], merged.dim)
+    return Pending(outcome.observation, Sparse(merged.indices, weights[merged.indices], merged.dim), probe)

@@ -155,7 +155,9 @@ class SparseStrategy(FlowerArguments, Strategy):
         self._log.finish_round()
         plan = self.rounds.plan()
         count = _count(nodes, self.fraction_train, self.min_train_nodes)
-        chosen = [sorted(nodes)[i] for i in participants(len(nodes), count, self.options.method.seed, plan.first)]
+        chosen = [
+            sorted(nodes)[i] for i in participants(len(nodes), count, self.options.method.seed, plan.period_start)
+        ]
         log(INFO, "gradsift: round %d, k = %d, %d of %d clients", plan.rnd.number, plan.rnd.k, count, len(nodes))
         probing = chosen if self.options.exchanges == 1 else []
         return self._messages(plan, nodes, dict.fromkeys(chosen, "train"), probing, config)

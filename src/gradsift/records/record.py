@@ -1,6 +1,6 @@
 """The record of one round: the same columns from every driver, as JSON values."""
 
-from typing import TypedDict
+from typing import TypedDict, cast
 
 
 class Record(TypedDict):
@@ -37,3 +37,9 @@ class Record(TypedDict):
 
 
 COLUMNS = tuple(Record.__annotations__)
+
+
+def empty_record() -> Record:
+    """A record in which all counts are zero and all other columns are None."""
+    zero = {"up_elements": 0, "down_elements": 0, "up_bytes": 0.0, "down_bytes": 0.0, "clients": 0, "contribution": []}
+    return cast(Record, {**dict.fromkeys(COLUMNS), **zero, "refused": 0, "resets": 0})

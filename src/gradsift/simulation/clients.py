@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gradsift.data.federated import FederatedData
-from gradsift.round import Attendance
+from gradsift.round import Participation
 from gradsift.sampling import Ints, minibatches, probe_samples
 from gradsift.simulation.flat import chunks
 
@@ -26,7 +26,7 @@ class Clients:
     index: Tensor | None  # the same on the device; None: everyone
     share: Tensor  # float64, on the CPU
     weight: Tensor  # share, on the device
-    attendance: Attendance
+    participation: Participation
     start: Ints  # [n] the row of each one's first sample
     batch: Ints  # [n] samples of each one's minibatch
 
@@ -39,7 +39,7 @@ class Clients:
             None,
             share,
             to_device(share, data.x.device).to(dtype),
-            Attendance(np.ones(data.num_clients, dtype=bool), buffers),
+            Participation(np.ones(data.num_clients, dtype=bool), buffers),
             data.start,
             np.minimum(data.size, batch_size),
         )
@@ -54,7 +54,7 @@ class Clients:
             to_device(present, self.weight.device),
             share,
             to_device(share, self.weight.device).to(self.weight.dtype),
-            Attendance(took_part, self.attendance.buffers),
+            Participation(took_part, self.participation.buffers),
             self.start[present],
             self.batch[present],
         )

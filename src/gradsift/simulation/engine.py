@@ -134,14 +134,14 @@ class Engine:
         """
         self._done, self.working_on = None, self.state.server.number + 1
         plan = self._early_plan()
-        clients = self._clients(self.working_on if plan is None else plan.first)
+        clients = self._clients(self.working_on if plan is None else plan.period_start)
         rows = self._rows(clients)
         if self._streams and plan is not None:
             work = self._streamed(clients, rows, plan)
         else:
             work = self._contribute(clients, rows, plan)
         before, plan = self.state.server, work.plan
-        outcome = round.merge(self.method, before, plan, work.upload, clients.weight, clients.attendance)
+        outcome = round.merge(self.method, before, plan, work.upload, clients.weight, clients.participation)
         readings = outcome.counts | {"losses": work.computed.losses, "largest": work.computed.largest}
         readings["weights"] = torch.linalg.vector_norm(outcome.server.weights, torch.inf)
         if not sparse.queued(readings["weights"]):
@@ -150,8 +150,8 @@ class Engine:
         self._settle(work, outcome.merged, clients)  # last: a dense upload is the residual itself
 
         now = None
-        if outcome.seen is not None:
-            now = Pending(outcome.seen, before.weights, outcome.server.weights, outcome.probe)
+        if outcome.observation is not None:
+            now = Pending(outcome.observation, before.weights, outcome.server.weights, outcome.probe_weights)
         answered = self.state.pending if self.settings.delay else now
         owner = None
         if answered is not None:
@@ -286,7 +286,7 @@ class Engine:
         self.working_on = record["round"]
         self._check_finite(values["losses"], values["largest"], clients.present)
         self._check_weights(values)
-        round.note_counts(record, values, clients.attendance)
+        round.note_counts(record, values, clients.participation)
         record["train_loss"] = float(clients.share @ values["losses"].double())
         if begun.answered is not None:
             names = ("loss_before", "loss_after", "loss_probe")
