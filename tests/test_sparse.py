@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -24,6 +24,7 @@ from gradsift.sparse import (
     top_k,
     weighted_sum,
 )
+from tests.examples import examples
 from tests.sparsify.cases import Instance, as_dict, as_dicts, assert_same, assert_same_set, instances, shuffled
 
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -52,7 +53,7 @@ def pairs(draw: st.DrawFn) -> Pair:
 
 @dtypes
 @given(case=instances())
-@settings(max_examples=150)
+@examples(150)
 def test_top_k_takes_the_largest_and_of_equal_ones_the_lowest_indices(dtype: torch.dtype, case: Instance) -> None:
     # Values beyond float32 become infinite, which still has an order; most of "ties" and "zeros" is at the threshold.
     dense = case.residual.to(dtype)
@@ -66,7 +67,7 @@ def test_top_k_takes_the_largest_and_of_equal_ones_the_lowest_indices(dtype: tor
 
 @dtypes
 @given(case=instances(max_dim=20))
-@settings(max_examples=150)
+@examples(150)
 def test_top_k_comes_in_the_order_of_rank(dtype: torch.dtype, case: Instance) -> None:
     dense, k = case.residual.to(dtype), min(case.rnd.k, case.residual.shape[1] - 1)
     if k:
@@ -101,6 +102,7 @@ def test_top_k_puts_runs_of_equal_elements_in_order(run: int, rows: int | None) 
     assert torch.equal(got.values, dense.gather(-1, got.indices))
 
 
+@pytest.mark.slow
 @dtypes
 @pytest.mark.parametrize("k", [1, 2, 100, 8192])
 @pytest.mark.parametrize("kind", ["normal", "few sizes", "mostly zero", "one far above", "infinite"])
@@ -117,8 +119,8 @@ def test_top_k_of_many_elements_finds_the_blocks_that_it_lies_in(kind: str, k: i
     elif kind == "infinite":
         dense[0, :200] = torch.inf
         dense[1, 7] = -torch.inf
-    assert dense.numel() >= sparse._MANY
-    assert dense.shape[1] >= sparse._FEW * k
+    assert dense.numel() >= sparse._BLOCK_ELEMENTS
+    assert dense.shape[1] >= sparse._BLOCK_RATIO * k
     got = top_k(dense, k)
     assert torch.equal(got.indices, dense.abs().argsort(dim=-1, descending=True, stable=True)[:, :k])
     assert torch.equal(got.values, dense.gather(-1, got.indices))
@@ -126,10 +128,10 @@ def test_top_k_of_many_elements_finds_the_blocks_that_it_lies_in(kind: str, k: i
 
 
 def test_top_k_of_one_long_row_is_found_in_blocks_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    dense = torch.randn(sparse._MANY, generator=torch.Generator().manual_seed(0))
+    dense = torch.randn(sparse._BLOCK_ELEMENTS, generator=torch.Generator().manual_seed(0))
     found = top_k(dense, 1000)
     assert sparse._top_k_by_blocks(dense, 1000) is not None
-    monkeypatch.setattr(sparse, "_MANY", len(dense) + 1)
+    monkeypatch.setattr(sparse, "_BLOCK_ELEMENTS", len(dense) + 1)
     assert torch.equal(found.indices, top_k(dense, 1000).indices)
 
 
@@ -147,7 +149,7 @@ def test_top_k_refuses_a_k_that_no_row_has(k: int) -> None:
 
 @dtypes
 @given(case=instances(), seed=st.integers(0, 100))
-@settings(max_examples=100)
+@examples(100)
 def test_rank_orders_by_size_then_by_index(dtype: torch.dtype, case: Instance, seed: int) -> None:
     dense = case.residual.to(dtype)
     chosen = top_k(dense, case.rnd.k)
@@ -161,7 +163,7 @@ def test_rank_orders_by_size_then_by_index(dtype: torch.dtype, case: Instance, s
 
 @dtypes
 @given(case=instances())
-@settings(max_examples=100)
+@examples(100)
 def test_densify_puts_each_value_in_its_place_and_zero_elsewhere(dtype: torch.dtype, case: Instance) -> None:
     chosen = top_k(case.residual.to(dtype), case.rnd.k)
     full = densify(chosen)
@@ -182,7 +184,7 @@ def test_everything_and_nothing(case: Instance) -> None:
 
 
 @given(case=instances(), seed=st.integers(0, 100))
-@settings(max_examples=120)
+@examples(120)
 def test_weighted_sum_adds_in_the_order_of_the_clients(case: Instance, seed: int) -> None:
     rows = shuffled(top_k(case.residual, case.rnd.k), seed)
     expected: dict[int, float] = {}
@@ -223,7 +225,7 @@ def test_weighted_sum_does_not_spread_one_share_over_all() -> None:
 
 
 @given(pair=pairs())
-@settings(max_examples=150)
+@examples(150)
 def test_difference_turns_one_vector_into_the_other(pair: Pair) -> None:
     change = difference(pair.left, pair.right)
     left, right = as_dict(pair.left), as_dict(pair.right)

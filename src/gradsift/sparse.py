@@ -1,9 +1,8 @@
-"""Sparse vectors as sets of (index, value), and the few operations every sparsifier is made of.
+"""Sparse vectors as sets of (index, value) pairs, and the operations that sparsifiers are built from.
 
-Shapes: D dimensions, N clients, k elements. Everything works on one vector [D] or [k] and, row by row, on [N, D] or
-[N, k]; nothing here loops over elements, and over clients only where a row is very long. What a round needs does not
-make the host wait for a CUDA device: sizes are known beforehand, and sorting everything is quicker there than asking
-which part needs it.
+Shapes: D dimensions, N clients, k elements. Every operation works on one vector [D] or [k] and, row by row, on [N, D]
+or [N, k]. The operations of a round do not make the host wait for a CUDA device: the sizes of their results are known
+beforehand, and sorting all elements is quicker there than reading back which of them need it.
 """
 
 import functools
@@ -14,25 +13,24 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.nn.utils.rnn import pad_sequence
 
 from gradsift.errors import GradsiftError
 
-_SCATTER_ELEMENTS = 2**27  # of the dense rows made at a time on CUDA: half a gigabyte
-_LONG_ROW = 2**24  # elements of a row above which adding its few to a sum is quicker than making it dense, on CUDA
-_EXCHANGES = 6  # of equal neighbours, before a whole sort
-_MANY, _FEW = 2**20, 32  # on the CPU: elements in all, and elements for each that is chosen, that are worth blocks
+_SCATTER_ELEMENTS = 2**27  # on CUDA, rows are made dense in groups of at most this many elements: half a gigabyte
+_LONG_ROW = 2**24  # on CUDA, longer rows are not made dense: adding their few elements to the sum is quicker
+_SWAP_PASSES = 6  # attempts to order ties by swapping neighbours before sorting
+_BLOCK_ELEMENTS, _BLOCK_RATIO = 2**20, 32  # on the CPU, top_k works by blocks from this many elements, and this D / k
 
 
 def queued(values: Tensor) -> bool:
-    """Whether work on these is queued, so that asking for a result makes the host wait: on CUDA."""
+    """Whether operations on ``values`` are queued, so that reading a result makes the host wait: true on CUDA."""
     return values.is_cuda
 
 
 class Sparse(NamedTuple):
-    """A set of (index, value) pairs of a vector of ``dim`` elements; leading batch dimensions allowed.
+    """A set of (index, value) pairs of a vector of ``dim`` elements; leading batch dimensions are allowed.
 
-    The order of the elements means nothing: a codec may change it, and whoever needs an order makes it.
+    The order of the pairs has no meaning: a codec may change it.
     """
 
     indices: Tensor  # int64 [..., k], distinct within a row
@@ -45,32 +43,32 @@ class Sparse(NamedTuple):
         return self.indices.shape[-1]
 
     def to(self, device: torch.device) -> "Sparse":
-        """The same on another device."""
-        if self.values.device == device:
-            return self
+        """The set on another device."""
         return type(self)(self.indices.to(device), self.values.to(device), self.dim)
 
     def rows(self, part: slice | Tensor) -> "Sparse":
-        """Some of the rows."""
+        """A selection of the rows."""
         return type(self)(self.indices[part], self.values[part], self.dim)
 
     def with_values(self, values: Tensor) -> "Sparse":
-        """The same elements with other values."""
-        return Sparse(self.indices, values, self.dim)
+        """The same indices with other values, which may be in another order of size."""
+        kind = Sparse if isinstance(self, Ranked) else type(self)
+        return kind(self.indices, values, self.dim)
 
     @property
     def span(self) -> int:
-        """How many different indices there may be: ``dim``, and one more where rows are padded."""
+        """How many different indices may occur: ``dim``, and one more if rows are padded."""
         return self.dim
 
     @property
     def lengths(self) -> list[int]:
-        """Elements of each row of [N, k]."""
-        return [self.size] * len(self.indices)
+        """The number of elements in each row of [N, k], without padding."""
+        counts: list[int] = (self.indices < self.dim).sum(dim=-1).tolist()
+        return counts
 
 
-class _Known(Sparse):
-    """A Sparse of which more is known, for as long as nothing of it is replaced."""
+class _Special(Sparse):
+    """A Sparse with a known structure, which ``_replace`` might destroy and therefore drops."""
 
     __slots__ = ()
 
@@ -78,48 +76,34 @@ class _Known(Sparse):
         return Sparse(*self)._replace(**changes)
 
 
-class Ranked(_Known):
-    """The rows are in the order of ``rank``."""
+class Ranked(_Special):
+    """A Sparse whose rows are in the order of ``rank``."""
 
     __slots__ = ()
 
 
-class Whole(_Known):
-    """All elements of each row, in the order of their indices."""
+class Whole(_Special):
+    """A Sparse with all elements of each row, in the order of their indices."""
 
     __slots__ = ()
 
-    def with_values(self, values: Tensor) -> Sparse:
-        """The same elements with other values."""
-        return Whole(self.indices, values, self.dim)
 
-
-class Ragged(_Known):
-    """Rows of different lengths: places of a row that are not used hold the index ``dim`` and the value 0."""
+class Ragged(_Special):
+    """A Sparse whose rows have different lengths, padded with the index ``dim`` and the value 0."""
 
     __slots__ = ()
-
-    def with_values(self, values: Tensor) -> "Sparse":
-        """The same elements with other values."""
-        return Ragged(self.indices, values, self.dim)
 
     @property
     def span(self) -> int:
-        """One more than ``dim``, for the places that are not used."""
+        """One more than ``dim``, for the padding."""
         return self.dim + 1
-
-    @property
-    def lengths(self) -> list[int]:
-        """Elements of each row of [N, k]."""
-        counts: list[int] = (self.indices < self.dim).sum(dim=-1).tolist()
-        return counts
 
 
 def top_k(dense: Tensor, k: int | Sequence[int]) -> Sparse:
-    """The k elements of each row with the largest absolute values; of equal ones, those with the lowest indices.
+    """The k elements of each row with the largest absolute values; ties go to the lowest indices.
 
-    They come in the order of ``rank``, except that all elements (k = D) come as they are. ``k`` may be one number for
-    each row.
+    ``k`` is one number, or a sequence with one for each row. The result is in the order of ``rank``; if k = D, it is in
+    the order of the indices.
     """
     dim = dense.shape[-1]
     if isinstance(k, Sequence):
@@ -128,65 +112,61 @@ def top_k(dense: Tensor, k: int | Sequence[int]) -> Sparse:
         raise GradsiftError(f"k must be in [1, {dim}], got {k!r}")
     if k == dim:
         return everything(dense)
-    if not queued(dense) and dense.numel() >= _MANY and dim >= _FEW * k:
-        found = _top_k_by_blocks(dense, k)
-        if found is not None:
-            return found
+    if not queued(dense) and dense.numel() >= _BLOCK_ELEMENTS and dim >= _BLOCK_RATIO * k:
+        by_blocks = _top_k_by_blocks(dense, k)
+        if by_blocks is not None:
+            return by_blocks
     magnitude = dense.abs()
     if queued(dense) and _takes_lowest_first(dense.device):
         indices = magnitude.topk(k, dim=-1, sorted=False).indices
-        del magnitude  # as large as ``dense``
+        del magnitude  # it takes as much memory as ``dense``
         return _sorted_by_size(Sparse(indices, dense.gather(-1, indices), dim))
-    # torch.topk breaks ties as it likes: where more elements reach the threshold than fit, which one more shows, choose
-    # among them ourselves, and put the equal ones among the chosen in order.
+    # torch.topk breaks ties arbitrarily. The element after the k-th shows whether there is a tie at the threshold; then
+    # the tied elements are chosen here. Ties among the chosen are put in order afterwards.
     top, indices = magnitude.topk(k + 1, dim=-1)
     crowded = top[..., k - 1] == top[..., k]
     top, indices = top[..., :k], indices[..., :k]
     if bool(crowded.any()):
-        if dense.dim() == 1:
-            indices = _lowest_of_ties(magnitude, top[..., -1:], k)
-        else:
-            indices[crowded] = _lowest_of_ties(magnitude[crowded], top[crowded, -1:], k)
-    elif _put_ties_in_order(top, indices):
+        indices[crowded] = _lowest_of_ties(magnitude[crowded], top[crowded, -1:], k)
+    elif _ties_ordered(top, indices):
         return Ranked(indices, dense.gather(-1, indices), dim)
     return rank(Sparse(indices, dense.gather(-1, indices), dim))
 
 
 def _top_k_by_blocks(dense: Tensor, k: int) -> Sparse | None:
-    """``top_k`` of the few blocks that it can lie in; None: the last of them and another have equal maxima.
+    """``top_k`` of only the k + 1 blocks with the largest maxima; None if the last of them ties with another block.
 
-    Of the k + 1 blocks with the largest maxima each has an element as large as the last maximum, so the k + 1 largest
-    elements are all there. What is read whole is only read: torch.topk would make 16 bytes of every element first, and
-    the absolute values before it another 4, all of it in memory fresh from the system.
+    Each of these blocks has an element as large as the last maximum, so they contain the k + 1 largest elements. The
+    full row is only read; torch.topk would allocate 16 bytes for every element of it, and ``abs`` another 4.
     """
     dim = dense.shape[-1]
-    each = math.isqrt(dim // k)  # elements of a block: then there are about as many blocks as elements in k of them
-    blocks = dim // each
-    body = dense[..., : each * blocks].view(*dense.shape[:-1], each, blocks)  # a block is a column
+    length = math.isqrt(dim // k)  # of a block: then there are about as many blocks as elements in k blocks
+    blocks = dim // length
+    body = dense[..., : length * blocks].view(*dense.shape[:-1], length, blocks)  # a block is a column
     peaks = torch.maximum(body.amax(-2), body.amin(-2).neg_())
-    top, chosen = peaks.topk(k + 2, dim=-1)
-    if bool((top[..., k] == top[..., k + 1]).any()):
+    maxima, chosen = peaks.topk(k + 2, dim=-1)
+    if bool((maxima[..., k] == maxima[..., k + 1]).any()):
         return None
     chosen = chosen[..., : k + 1].sort(dim=-1).values.unsqueeze(-2)
-    chosen = chosen.expand(*chosen.shape[:-2], each, k + 1)
-    rest = torch.arange(each * blocks, dim).expand(*dense.shape[:-1], -1)
-    where = torch.cat([(chosen + blocks * torch.arange(each)[:, None]).flatten(-2), rest], dim=-1)  # rising
-    found = top_k(torch.cat([body.gather(-1, chosen).flatten(-2), dense[..., each * blocks :]], dim=-1), k)
-    return Ranked(where.gather(-1, found.indices), found.values, dim)
+    chosen = chosen.expand(*chosen.shape[:-2], length, k + 1)
+    tail = torch.arange(length * blocks, dim).expand(*dense.shape[:-1], -1)
+    columns = torch.cat([(chosen + blocks * torch.arange(length)[:, None]).flatten(-2), tail], dim=-1)  # ascending
+    top = top_k(torch.cat([body.gather(-1, chosen).flatten(-2), dense[..., length * blocks :]], dim=-1), k)
+    return Ranked(columns.gather(-1, top.indices), top.values, dim)
 
 
-def _put_ties_in_order(top: Tensor, indices: Tensor) -> bool:
-    """Exchange neighbours of equal size until their indices rise; False: there are too many, and a sort is better.
+def _ties_ordered(top: Tensor, indices: Tensor) -> bool:
+    """Swap neighbours of equal size until their indices ascend; False if that takes too many passes.
 
-    Among thousands of real gradient elements a few pairs are equal, by chance.
+    Real gradients have few ties, which this orders sooner than a sort.
     """
     equal = top[..., 1:] == top[..., :-1]
-    for _ in range(_EXCHANGES):
-        falling = equal & (indices[..., 1:] < indices[..., :-1])
-        falling[..., 1:] &= ~falling[..., :-1]  # of three in a row only the first two at once
-        if not bool(falling.any()):
+    for _ in range(_SWAP_PASSES):
+        descending = equal & (indices[..., 1:] < indices[..., :-1])
+        descending[..., 1:] &= ~descending[..., :-1]  # swaps must not overlap
+        if not bool(descending.any()):
             return True
-        *row, left = falling.nonzero(as_tuple=True)
+        *row, left = descending.nonzero(as_tuple=True)
         first, second = (*row, left), (*row, left + 1)
         indices[first], indices[second] = indices[second], indices[first]
     return False
@@ -194,29 +174,30 @@ def _put_ties_in_order(top: Tensor, indices: Tensor) -> bool:
 
 @functools.cache
 def _takes_lowest_first(device: torch.device) -> bool:
-    """Whether this device's topk, unsorted, takes the lowest of equal elements and keeps equals in order.
+    """Whether unsorted ``topk`` on this device resolves ties to the lowest indices and returns ties in their order.
 
-    It does where it selects by radix, and then the order of ``rank`` is one stable sort away; torch does not promise
-    it, so it is tried once, on rows short and long (which go different ways), full of ties.
+    Radix selection does so, and then one stable sort gives the order of ``rank``. torch does not guarantee it, so it is
+    tried once on rows full of ties, short and long ones because torch selects from them in different ways.
     """
     generator = torch.Generator().manual_seed(0)
     for rows, dim in ((3, 50), (64, 5_000), (2, 300_000), (32, 300_000), (1, 2_000_000)):
         trial = torch.randint(0, 9, (rows, dim), generator=generator).float().to(device)
         for k in sorted({1, 7, dim // 9, dim // 2, dim - 1}):
             indices = trial.topk(k, sorted=False).indices
-            got = _sorted_by_size(Sparse(indices, trial.gather(-1, indices), dim)).indices
-            if not torch.equal(got, trial.argsort(dim=-1, descending=True, stable=True)[:, :k]):
+            ranked = _sorted_by_size(Sparse(indices, trial.gather(-1, indices), dim)).indices
+            if not torch.equal(ranked, trial.argsort(dim=-1, descending=True, stable=True)[:, :k]):
                 return False
     return True
 
 
 def _sorted_by_size(sparse: Sparse) -> Ranked:
-    """Ranked, of rows whose equal elements are in the order of their indices."""
+    """``rank`` for rows whose ties are already in the order of their indices."""
     order = sparse.values.abs().argsort(dim=-1, descending=True, stable=True)
     return Ranked(sparse.indices.gather(-1, order), sparse.values.gather(-1, order), sparse.dim)
 
 
 def _lowest_of_ties(magnitude: Tensor, threshold: Tensor, k: int) -> Tensor:
+    """The indices of all elements above the threshold, and of the first of those at it, k in total."""
     above = magnitude > threshold
     tied = magnitude == threshold
     room = k - above.sum(dim=-1, keepdim=True)
@@ -225,19 +206,19 @@ def _lowest_of_ties(magnitude: Tensor, threshold: Tensor, k: int) -> Tensor:
 
 
 def everything(dense: Tensor) -> Whole:
-    """All elements of each row; the values are ``dense`` itself, not a copy."""
+    """All elements of each row. The values are ``dense`` itself, not a copy."""
     dim = dense.shape[-1]
     return Whole(torch.arange(dim, device=dense.device).expand(dense.shape), dense, dim)
 
 
 def nothing(dense: Tensor) -> Sparse:
-    """No element of any row: an empty message about ``dense``."""
+    """The empty set for each row of ``dense``."""
     empty = dense.new_empty((*dense.shape[:-1], 0))
     return Sparse(empty.long(), empty, dense.shape[-1])
 
 
 def rank(sparse: Sparse) -> Ranked:
-    """The same sets, each row ordered by absolute value, largest first; equal ones by index, lowest first."""
+    """The same sets with each row ordered by absolute value, largest first, and ties by index, lowest first."""
     if isinstance(sparse, Ranked):
         return sparse
     indices, values, dim = sparse
@@ -250,15 +231,15 @@ def rank(sparse: Sparse) -> Ranked:
 
 
 def _is_ranked(sparse: Sparse) -> bool:
-    """Whether the elements are in the order of ``rank`` already: on the CPU a look costs far less than a sort."""
+    """Whether the elements are already in the order of ``rank``: on the CPU testing costs far less than sorting."""
     magnitude, indices = sparse.values.abs(), sparse.indices
     left, right = magnitude[..., :-1], magnitude[..., 1:]
-    rising = indices[..., :-1] < indices[..., 1:]
-    return bool(((left > right) | ((left == right) & rising)).all())
+    ascending = indices[..., :-1] < indices[..., 1:]
+    return bool(((left > right) | ((left == right) & ascending)).all())
 
 
 def largest(sparse: Sparse, k: int | Sequence[int]) -> Sparse:
-    """The first k elements of each row in the order of ``rank``; ``k`` may be one number for each row [N]."""
+    """The first k elements of each row in the order of ``rank``. ``k`` may be a sequence with one number per row."""
     if isinstance(k, Sequence):
         return first_places(rank(largest(sparse, max(k))), k)
     if isinstance(sparse, Whole):
@@ -269,15 +250,18 @@ def largest(sparse: Sparse, k: int | Sequence[int]) -> Sparse:
 
 
 def first_places(sparse: Sparse, lengths: Sequence[int]) -> Ragged:
-    """The elements in the first places of each row [N, k], as many as ``lengths`` says."""
-    indices, values, dim = sparse
-    ends = torch.tensor(lengths, device=indices.device)[:, None]
-    beyond = torch.arange(sparse.size, device=indices.device) >= ends
-    return Ragged(indices.masked_fill(beyond, dim), values.masked_fill(beyond, 0), dim)
+    """The first ``lengths[i]`` elements of each row i of [N, k], in their present order."""
+    ends = torch.tensor(lengths, device=sparse.indices.device)[:, None]
+    return masked(sparse, torch.arange(sparse.size, device=ends.device) >= ends)
+
+
+def masked(sparse: Sparse, unused: Tensor) -> Ragged:
+    """The rows without the elements where ``unused`` is True: padding takes their place."""
+    return Ragged(sparse.indices.masked_fill(unused, sparse.dim), sparse.values.masked_fill(unused, 0), sparse.dim)
 
 
 def densify(sparse: Sparse) -> Tensor:
-    """The full vector(s), zero where the set has no element; of a Whole its values themselves."""
+    """The full vector(s), zero where the set has no element. A Whole returns its own values, not a copy."""
     if isinstance(sparse, Whole):
         return sparse.values
     full = sparse.values.new_zeros((*sparse.values.shape[:-1], sparse.span))
@@ -285,7 +269,7 @@ def densify(sparse: Sparse) -> Tensor:
 
 
 def members(indices: Tensor, dim: int) -> Tensor:
-    """[D] whether each coordinate is among ``indices``, of any shape."""
+    """[D] whether each coordinate is among ``indices``, which may have any shape."""
     return torch.zeros(dim, dtype=torch.bool, device=indices.device).index_fill_(0, indices.reshape(-1), True)
 
 
@@ -298,7 +282,7 @@ def weighted_sum(rows: Sparse, share: Tensor) -> Sparse:
     """The share-weighted sum of the N rows [N, k], over the union of their indices, ordered by index."""
     total = dense_sum(rows, share)
     if rows.size == 0:
-        return nothing(total)  # a CUDA device is not asked how many there are
+        return nothing(total)  # ``nonzero`` would make the host wait for a CUDA device
     if isinstance(rows, Whole):
         return everything(total)
     indices = members(rows.indices, rows.span)[: rows.dim].nonzero().squeeze(-1)
@@ -306,20 +290,20 @@ def weighted_sum(rows: Sparse, share: Tensor) -> Sparse:
 
 
 def dense_sum(rows: Sparse, share: Tensor) -> Tensor:
-    """[D] the share-weighted sum of the N rows [N, k], always added in the same order: a run repeats bit for bit.
+    """[D] the share-weighted sum of the N rows [N, k], bit for bit the same in every run on a device.
 
-    The result does not depend on the order inside a row: on the CPU each element is summed in the order of the clients,
-    on CUDA in an order that is always the same.
+    It does not depend on the order inside a row: on the CPU each coordinate is summed in the order of the clients, on
+    CUDA in another fixed order.
     """
     if share.shape != rows.indices.shape[:1]:
         raise GradsiftError(f"share must have shape {list(rows.indices.shape[:1])}, got {list(share.shape)}")
-    wide = torch.promote_types(rows.values.dtype, torch.float32)  # half precision is for sending, not for summing
+    wide = torch.promote_types(rows.values.dtype, torch.float32)  # half precision is too coarse to sum in
     values = rows.values.to(wide)
-    share = share.to(values.device, wide, non_blocking=values.is_cuda)  # the other way it would not be there in time
+    share = share.to(values.device, wide, non_blocking=values.is_cuda)  # to the CPU it must block
     total, whole = values.new_zeros(rows.span), isinstance(rows, Whole)
     if rows.size == 0:
         return total[: rows.dim]
-    # Products are rounded before they are added, whole or not: B' - B is zero where both are the sum of the same.
+    # Products are rounded before they are added, for all kinds of rows: B' - B is then zero where both sum the same.
     if rows.dim > _LONG_ROW if queued(values) else whole:
         for row, indices, weight in zip(values, rows.indices, share, strict=True):
             total = total.add_(row * weight) if whole else total.index_add_(0, indices, row * weight)
@@ -327,8 +311,8 @@ def dense_sum(rows: Sparse, share: Tensor) -> Tensor:
     if not queued(values):
         contributions = values * share[:, None]
         return total.index_add_(0, rows.indices.reshape(-1), contributions.reshape(-1))[: rows.dim]
-    # CUDA's index_add_ adds in any order where an index comes twice, and its index_put_ sorts first: dense rows and one
-    # product are quicker.
+    # CUDA's index_add_ adds repeated indices in any order, and its index_put_ sorts first: a matrix product of dense
+    # rows is reproducible, and quicker.
     step, total = max(1, _SCATTER_ELEMENTS // rows.dim), total[: rows.dim]
     for first in range(0, len(share), step):
         part = slice(first, first + step)
@@ -337,7 +321,7 @@ def dense_sum(rows: Sparse, share: Tensor) -> Tensor:
 
 
 def difference(left: Sparse, right: Sparse) -> Sparse:
-    """left - right of two vectors [k], over the union of their indices; exact zeros are left out."""
+    """left - right for two sets [k], over the union of their indices without exact zeros."""
     if left.dim != right.dim:
         raise GradsiftError(f"dimensions differ: {left.dim} and {right.dim}")
     change = densify(left) - densify(right)
@@ -346,22 +330,18 @@ def difference(left: Sparse, right: Sparse) -> Sparse:
 
 
 def stack(uploads: Sequence[Sparse]) -> Sparse:
-    """The uploads of N clients, [k] each, as one [N, k]; padded, where they have different lengths."""
+    """The uploads [k] of N clients as one [N, k], padded if their lengths differ."""
     if not uploads:
         raise GradsiftError("no clients: there is no upload to stack")
     for upload in uploads:
         if upload.dim != uploads[0].dim or upload.indices.dim() != 1 or upload.indices.shape != upload.values.shape:
-            shapes = [(each.dim, list(each.indices.shape), list(each.values.shape)) for each in uploads]
+            shapes = [(upload.dim, list(upload.indices.shape), list(upload.values.shape)) for upload in uploads]
             raise GradsiftError(f"uploads must be [k] of the same dimension, got (dim, indices, values): {shapes}")
-    indices, values, dim = [upload.indices for upload in uploads], [upload.values for upload in uploads], uploads[0].dim
-    if len({upload.size for upload in uploads}) == 1:
-        return Sparse(torch.stack(indices), torch.stack(values), dim)
-    padded = pad_sequence(indices, batch_first=True, padding_value=dim)
-    return Ragged(padded, pad_sequence(values, batch_first=True), dim)
+    return concatenate([Sparse(upload.indices[None], upload.values[None], upload.dim) for upload in uploads])
 
 
 def concatenate(parts: Sequence[Sparse]) -> Sparse:
-    """The rows of several [n, k] as one; rows may have different lengths."""
+    """The rows of several [n, k] as one, padded if their lengths differ."""
     first, longest = parts[0], max(part.size for part in parts)
     kind = Ragged if any(isinstance(part, Ragged) or part.size < longest for part in parts) else type(first)
     indices = [functional.pad(part.indices, (0, longest - part.size), value=first.dim) for part in parts]

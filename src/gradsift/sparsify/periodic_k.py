@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gradsift.draws import rng
-from gradsift.sparse import Ragged, Sparse, dense_sum, first_places, members
+from gradsift.sparse import Ragged, Sparse, dense_sum, first_places, masked, members
 from gradsift.sparsify.base import Round, Sparsifier
 
 
@@ -52,9 +52,7 @@ class PeriodicK(Sparsifier):
         order = torch.full((uploads.span,), len(where), device=where.device)
         order[where] = torch.arange(len(where), device=where.device)
         ends = torch.tensor(rnd.client_k or (rnd.k,), device=where.device)[:, None]
-        beyond = order[uploads.indices] >= ends.clamp(max=len(where))
-        dim = uploads.dim
-        return Ragged(uploads.indices.masked_fill(beyond, dim), uploads.values.masked_fill(beyond, 0), dim)
+        return masked(uploads, order[uploads.indices] >= ends.clamp(max=len(where)))
 
     def coordinates(self, dim: int, rnd: Round) -> Tensor:
         """The coordinates of this round, in the order of the permutation: k of them, or what the pass has left."""
