@@ -44,6 +44,8 @@ class Sparse(NamedTuple):
 
     def to(self, device: torch.device) -> "Sparse":
         """The set on another device."""
+        if self.values.device == device:
+            return self
         return type(self)(self.indices.to(device), self.values.to(device), self.dim)
 
     def rows(self, part: slice | Tensor) -> "Sparse":
@@ -102,8 +104,7 @@ class Ragged(_Special):
 def top_k(dense: Tensor, k: int | Sequence[int]) -> Sparse:
     """The k elements of each row with the largest absolute values; ties go to the lowest indices.
 
-    ``k`` is one number, or a sequence with one for each row. The result is in the order of ``rank``; if k = D, it is in
-    the order of the indices.
+    ``k`` may be a sequence with one number per row. The result is in the order of ``rank``, or of indices if k = D.
     """
     dim = dense.shape[-1]
     if isinstance(k, Sequence):
@@ -156,10 +157,7 @@ def _top_k_by_blocks(dense: Tensor, k: int) -> Sparse | None:
 
 
 def _ties_ordered(top: Tensor, indices: Tensor) -> bool:
-    """Swap neighbours of equal size until their indices ascend; False if that takes too many passes.
-
-    Real gradients have few ties, which this orders sooner than a sort.
-    """
+    """Swap neighbours of equal size until their indices ascend; False if there are too many, and a sort is quicker."""
     equal = top[..., 1:] == top[..., :-1]
     for _ in range(_SWAP_PASSES):
         descending = equal & (indices[..., 1:] < indices[..., :-1])
