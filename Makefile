@@ -4,17 +4,24 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test format bench bench-peers deploy-demo clean
+.PHONY: run test check lint format bench bench-peers deploy-demo clean
 
 run: $(STAMP)
 	$(BIN)/gradsift compare --out runs/main
 
-test: $(STAMP)
+# Everything.
+test: $(STAMP) lint
 	scripts/ensure_chromium.sh
+	$(BIN)/pytest -n auto --dist worksteal
+
+# In about a minute, while you work: no slow tests, and a tenth of the examples of each property.
+check: $(STAMP) lint
+	$(BIN)/pytest -n auto -m 'not slow' --hypothesis-profile quick
+
+lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n auto
 
 format: $(STAMP)
 	$(BIN)/ruff format .

@@ -1,5 +1,6 @@
 """Settings of every test: the same examples in every run, one thread, Ctrl-C as in a terminal."""
 
+import os
 import signal
 
 import pytest
@@ -10,12 +11,18 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "gradsift", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("quick", settings.get_profile("gradsift"), max_examples=10)  # for `make check`
 settings.load_profile("gradsift")
 
 torch.set_num_threads(1)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts a job in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than cores: those that try deployments wait most of the time."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -16,6 +16,8 @@ from gradsift.cli.parser import parser
 from tests.doc_pages import ROOT, blocks, read
 from tests.test_docs import PAGES
 
+pytestmark = pytest.mark.slow  # starts processes
+
 # What is not run, by how it starts, and why. Commands of gradsift are parsed all the same.
 NOT_RUN = {
     "make": "sets up an environment of its own and takes minutes; these tests are part of it",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gradsift
@@ -17,6 +17,7 @@ from gradsift.sparsify.base import Sparsifier
 from gradsift.sparsify.checked import CheckedSparsifier
 from gradsift.wire import Limits, decode
 from tests.doc_pages import ROOT, blocks, local_links, problem, read, references, run_blocks
+from tests.examples import examples
 from tests.method.drivers import CLIENTS, DRIVERS, ROUNDS
 from tests.registered import REGISTRIES, own_names
 
@@ -38,7 +39,7 @@ def run(page: str) -> dict[str, Any]:
 
 
 @functools.cache
-def examples() -> dict[str, Any]:
+def extensions() -> dict[str, Any]:
     """The classes of docs/extending.md."""
     with own_names():
         return run("docs/extending.md")
@@ -147,7 +148,7 @@ def rounds(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor, gradsift.Round]
 
 
 def example_sparsifier() -> Sparsifier:
-    made = examples()["RandomK"]()
+    made = extensions()["RandomK"]()
     assert isinstance(made, Sparsifier)
     return CheckedSparsifier(made)
 
@@ -166,19 +167,19 @@ def probe_is_fresh_merge(method: Sparsifier, residual: torch.Tensor, share: torc
 
 
 @given(case=rounds())
-@settings(max_examples=100)
+@examples(100)
 def test_the_sparsifier_probes_as_it_would_merge(case: tuple[torch.Tensor, torch.Tensor, gradsift.Round]) -> None:
     assert probe_is_fresh_merge(example_sparsifier(), *case)
 
 
 def test_without_its_truncate_it_would_not() -> None:
-    careless = type("Careless", (examples()["RandomK"],), {"truncate": Sparsifier.truncate})
+    careless = type("Careless", (extensions()["RandomK"],), {"truncate": Sparsifier.truncate})
     residual = torch.arange(1.0, 9.0).repeat(2, 1)
     assert not probe_is_fresh_merge(careless(), residual, torch.tensor([0.5, 0.5]), gradsift.Round(1, k=5))
 
 
 @given(case=rounds(), data=st.data())
-@settings(max_examples=60)
+@examples(60)
 def test_the_sparsifier_loses_nothing(
     case: tuple[torch.Tensor, torch.Tensor, gradsift.Round], data: st.DataObject
 ) -> None:
@@ -206,7 +207,7 @@ def test_the_sparsifier_loses_nothing(
 
 
 @given(case=rounds(), seed=st.integers(0, 99))
-@settings(max_examples=60)
+@examples(60)
 def test_the_sparsifier_treats_one_client_as_it_treats_all_and_ignores_order(
     case: tuple[torch.Tensor, torch.Tensor, gradsift.Round], seed: int
 ) -> None:
@@ -232,9 +233,9 @@ def test_the_sparsifier_treats_one_client_as_it_treats_all_and_ignores_order(
     falls=st.lists(st.sampled_from([1.0, 0.0, -1.0, None]), max_size=40),
     late=st.booleans(),
 )
-@settings(max_examples=60)
+@examples(60)
 def test_the_controller_keeps_the_contract(dim: int, ratio: float, falls: list[float | None], late: bool) -> None:
-    controller = examples()["Decay"](ratio=ratio)
+    controller = extensions()["Decay"](ratio=ratio)
     state = controller.init(dim=dim, seed=3)
     waiting: list[gradsift.Observation] = []
     for number, fall in enumerate(falls, start=1):
@@ -258,7 +259,7 @@ def test_the_controller_keeps_the_contract(dim: int, ratio: float, falls: list[f
 
 
 def test_the_controller_refuses_bad_options() -> None:
-    decay = examples()["Decay"]
+    decay = extensions()["Decay"]
     for options, named in [({"ratio": 1.0}, "1.0"), ({"ratio": float("nan")}, "nan"), ({"k_min": 0.5}, "0.5")]:
         with pytest.raises(gradsift.GradsiftError, match=named):
             decay(**options)
@@ -272,9 +273,9 @@ def test_the_controller_refuses_bad_options() -> None:
     here=st.lists(st.booleans(), min_size=3, max_size=3).filter(any),
     free=st.integers(0, 1000),
 )
-@settings(max_examples=60)
+@examples(60)
 def test_the_cost_is_what_it_says(up: list[int], down: int, here: list[bool], free: int) -> None:
-    cost = examples()["MeteredLink"](free=free, price=0.5)
+    cost = extensions()["MeteredLink"](free=free, price=0.5)
     assert isinstance(cost, gradsift.CostModel)
     traffic = gradsift.Traffic.of(dim=100, up=up, down=down, took_part=here)
     used = [8 * (sent * present + down) for sent, present in zip(up, here, strict=True)]
@@ -284,7 +285,7 @@ def test_the_cost_is_what_it_says(up: list[int], down: int, here: list[bool], fr
 def test_the_cost_refuses_bad_options() -> None:
     for options in ({"free": -1.0, "price": 1.0}, {"free": 0.0, "price": float("nan")}):
         with pytest.raises(gradsift.GradsiftError, match="must be finite and not negative"):
-            examples()["MeteredLink"](**options)
+            extensions()["MeteredLink"](**options)
 
 
 def gradients_of(target: torch.Tensor, steps: list[int]) -> AddGradients:
@@ -299,12 +300,12 @@ def gradients_of(target: torch.Tensor, steps: list[int]) -> AddGradients:
 
 
 @given(case=rounds(), steps=st.integers(1, 4), mu=st.sampled_from([0.0, 0.25, 1.0]), lr=st.sampled_from([0.25, 0.5]))
-@settings(max_examples=60)
+@examples(60)
 def test_the_local_computation_is_what_it_says(
     case: tuple[torch.Tensor, torch.Tensor, gradsift.Round], steps: int, mu: float, lr: float
 ) -> None:
     before, weights, target = case[0], case[0].sum(0), case[0].flip(1)
-    local = examples()["FedProx"](steps=steps, mu=mu)
+    local = extensions()["FedProx"](steps=steps, mu=mu)
     residual, asked = before.clone(), list[int]()
     local.accumulate(residual, weights, lr, gradients_of(target, asked))
     assert asked == list(range(steps)) == list(range(local.computations))
@@ -331,19 +332,19 @@ def test_the_local_computation_refuses_bad_options() -> None:
     ]
     for options, named in wrong:
         with pytest.raises(gradsift.GradsiftError, match=named):
-            examples()["FedProx"](**options)
+            extensions()["FedProx"](**options)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @given(data=st.data())
-@settings(max_examples=60)
+@examples(60)
 def test_the_value_type_is_what_it_says(dtype: torch.dtype, data: st.DataObject) -> None:
     clients, dim = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 30))
     source = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     dense = torch.from_numpy(source.standard_normal((clients, dim)) * 10.0 ** source.integers(-20, 20, (clients, dim)))
     dense[torch.from_numpy(source.random((clients, dim)) < 0.1)] = 0.0
     uploads = gradsift.top_k(dense.to(dtype), tuple(source.integers(1, dim + 1, clients).tolist()))
-    values = examples()["PowersOfTwo"]()
+    values = extensions()["PowersOfTwo"]()
     rounded = values.rounded(uploads)
     assert torch.equal(rounded.indices, uploads.indices)
     assert rounded.lengths == uploads.lengths

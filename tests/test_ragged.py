@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -34,6 +34,7 @@ from gradsift.sparse import (
     top_k,
     weighted_sum,
 )
+from tests.examples import examples
 from tests.sparsify.cases import WAYS, Instance, as_dict, as_dicts, assert_same, going, instances, shares, shuffled
 
 ways = pytest.mark.parametrize("way", WAYS)
@@ -79,7 +80,7 @@ def weighted(messages: list[Message], share: Tensor) -> Message:
 
 
 @given(case=rows(min_size=0))
-@settings(max_examples=150)
+@examples(150)
 def test_stacking_keeps_every_row_and_pads_only_where_it_must(case: Rows) -> None:
     stacked = stack(case.uploads)
     lengths = [len(message) for message in case.messages]
@@ -93,7 +94,7 @@ def test_stacking_keeps_every_row_and_pads_only_where_it_must(case: Rows) -> Non
 
 
 @given(case=rows(min_size=0), cut=st.integers(1, 4), seed=st.integers(0, 99))
-@settings(max_examples=150)
+@examples(150)
 def test_concatenating_parts_is_stacking_all_rows(case: Rows, cut: int, seed: int) -> None:
     parts = [stack(part) for part in (case.uploads[:cut], case.uploads[cut:]) if part]
     together = concatenate([shuffled(part, seed) for part in parts])
@@ -113,14 +114,14 @@ def test_concatenating_keeps_what_is_known_of_equal_parts() -> None:
 
 
 @given(case=rows(min_size=0), seed=st.integers(0, 99))
-@settings(max_examples=100)
+@examples(100)
 def test_densify_leaves_out_what_is_not_used(case: Rows, seed: int) -> None:
     full = densify(shuffled(stack(case.uploads), seed))
     assert full.tolist() == [[message.get(j, 0.0) for j in range(case.dim)] for message in case.messages]
 
 
 @given(case=rows(), data=st.data())
-@settings(max_examples=100)
+@examples(100)
 def test_kept_is_never_true_of_a_place_that_is_not_used(case: Rows, data: st.DataObject) -> None:
     stacked = stack(case.uploads)
     merged = sorted(data.draw(st.sets(st.integers(0, case.dim - 1))))
@@ -133,7 +134,7 @@ def test_kept_is_never_true_of_a_place_that_is_not_used(case: Rows, data: st.Dat
 
 @ways
 @given(case=rows(min_size=0), seed=st.integers(0, 99))
-@settings(max_examples=100)
+@examples(100)
 def test_sums_are_over_what_each_row_has(way: str, case: Rows, seed: int) -> None:
     stacked, expected = shuffled(stack(case.uploads), seed), weighted(case.messages, case.share)
     with going(way):
@@ -151,7 +152,7 @@ def test_sums_of_rows_of_no_length_have_the_dimension() -> None:
 
 @ways
 @given(case=rows(min_size=0), seed=st.integers(0, 99), data=st.data())
-@settings(max_examples=100)
+@examples(100)
 def test_the_largest_of_each_row(way: str, case: Rows, seed: int, data: st.DataObject) -> None:
     stacked = shuffled(stack(case.uploads), seed)
     counts = data.draw(st.lists(st.integers(1, case.dim), min_size=len(case.messages), max_size=len(case.messages)))
@@ -169,7 +170,7 @@ def test_the_largest_of_each_row(way: str, case: Rows, seed: int, data: st.DataO
 
 @ways
 @given(case=rows(min_size=0), seed=st.integers(0, 99))
-@settings(max_examples=100)
+@examples(100)
 def test_rank_puts_what_is_not_used_last(way: str, case: Rows, seed: int) -> None:
     with going(way):
         ordered = rank(shuffled(stack(case.uploads), seed))
@@ -181,7 +182,7 @@ def test_rank_puts_what_is_not_used_last(way: str, case: Rows, seed: int) -> Non
 @ways
 @dtypes
 @given(case=instances(client_k=True, max_dim=20))
-@settings(max_examples=100)
+@examples(100)
 def test_top_k_takes_as_many_of_each_row_as_it_is_told(way: str, dtype: torch.dtype, case: Instance) -> None:
     dense, counts = case.residual.to(dtype), case.rnd.client_k
     assert counts is not None
@@ -200,7 +201,7 @@ def test_top_k_takes_as_many_of_each_row_as_it_is_told(way: str, dtype: torch.dt
 
 @ways
 @given(case=instances())
-@settings(max_examples=60)
+@examples(60)
 def test_as_many_of_every_row_is_the_same_as_one_number(way: str, case: Instance) -> None:
     clients, k = len(case.residual), case.rnd.k
     with going(way):
@@ -222,7 +223,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 
 @given(case=rows())
-@settings(max_examples=60)
+@examples(60)
 def test_first_places_cuts_rows_where_they_stand(case: Rows) -> None:
     full = stack([top_k(densify(upload), case.dim) for upload in case.uploads])
     counts = [len(message) for message in case.messages]
@@ -233,7 +234,7 @@ def test_first_places_cuts_rows_where_they_stand(case: Rows) -> None:
 
 
 @given(case=rows(min_size=0))
-@settings(max_examples=60)
+@examples(60)
 def test_rows_values_and_devices_keep_the_lengths(case: Rows) -> None:
     stacked = stack(case.uploads)
     order = torch.arange(len(case.messages)).flip(0)
@@ -250,7 +251,7 @@ def test_rows_values_and_devices_keep_the_lengths(case: Rows) -> None:
 
 
 @given(case=rows())
-@settings(max_examples=60)
+@examples(60)
 def test_each_row_takes_the_bytes_of_its_own_message(case: Rows) -> None:
     stacked = stack(case.uploads)
     for values in (None, *wire.VALUE_TYPES):

@@ -12,6 +12,7 @@ from gradsift.simulation import memory
 CPU = torch.device("cpu")
 
 
+@pytest.mark.slow
 def test_a_small_sweep_measures_writes_and_draws(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

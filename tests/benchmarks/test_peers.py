@@ -14,6 +14,8 @@ from benchmarks.peers.environments import UnavailableError
 from benchmarks.peers.workload import DIM, flat, start, torch_net
 from tests.doc_pages import ROOT
 
+pytestmark = pytest.mark.slow  # starts processes
+
 OURS = ("gradsift, send-all", "gradsift, adaptive, k = 1,000")
 
 

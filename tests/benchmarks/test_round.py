@@ -11,6 +11,7 @@ import torch
 from benchmarks import common, kernels, page, round, streamed
 
 
+@pytest.mark.slow
 def test_every_kind_of_round_is_measured_and_kept_with_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

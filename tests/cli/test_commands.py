@@ -306,6 +306,7 @@ def test_resume_of_a_run_made_in_python_says_how(capsys: pytest.CaptureFixture[s
     assert "resume=True" in refused(capsys, "resume", "a")
 
 
+@pytest.mark.slow
 def test_compare_runs_everything_and_can_be_resumed(capsys: pytest.CaptureFixture[str]) -> None:
     how = [
         "compare",
@@ -358,6 +359,7 @@ def test_the_fixed_k_of_a_comparison_is_the_papers_ratio() -> None:
     assert paper_ratio_k(10) == 1
 
 
+@pytest.mark.slow
 def test_methods_of_a_comparison() -> None:
     methods = "fub-top-k,sign,periodic-k+value,fab-top-k"
     ok("compare", *QUICK, "--seeds", "1", "--rounds", "3", "--methods", methods, "--k", "12", "--out", "c", "--quiet")
@@ -372,6 +374,7 @@ def test_methods_of_a_comparison() -> None:
     assert configs["fab-top-k"]["controller"]["k"] == 12
 
 
+@pytest.mark.slow
 def test_report_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     ok("run", *QUICK, "--rounds", "10", "--out", "runs/a", "--quiet")
     ok("report", "runs/a", "--title", "Mine", "--out", "page")

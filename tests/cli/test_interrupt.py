@@ -7,6 +7,10 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow  # starts processes
+
 QUICK = ["--model", "mlp", "--clients", "5", "--quiet"]
 
 

@@ -13,6 +13,8 @@ from gradsift.experiments.paper import scale
 from gradsift.experiments.paper.figures import FIGURES
 from tests.experiments.tiny import SETUP, TINY
 
+pytestmark = pytest.mark.slow  # many runs
+
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ from gradsift.experiments import trajectory
 from gradsift.experiments.paper import scale
 from tests.experiments.tiny import TINY
 
+pytestmark = pytest.mark.slow  # many runs
+
 SMALL = ["--model", "mlp", "--clients", "4", "--lr", "0.3", "--eval-every", "4", "--quiet"]
 FEW = ["--rounds", "16", "--seeds", "2", "--points", "4", "--comm-times", "1,100"]
 RUNS, RESULTS = Path("runs/regret-digits"), Path("runs/regret-digits/results")

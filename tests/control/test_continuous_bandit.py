@@ -5,13 +5,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gradsift
 from gradsift import Observation, Proposal
 from gradsift.control.continuous_bandit import ContinuousBandit
 from tests.control.harness import drive, one
+from tests.examples import examples
+
+pytestmark = pytest.mark.slow  # many runs
 
 
 def test_one_step_by_hand() -> None:
@@ -73,7 +76,7 @@ def test_perturbation_and_step_scale_with_the_range() -> None:
     assert min(small) > 0
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     k_min=st.floats(1, 1e4),
     width=st.floats(0, 1e6),

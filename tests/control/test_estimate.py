@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gradsift
 from gradsift import GradsiftError, Observation, Proposal
 from gradsift.control.estimate import derivative, estimated_sign, tau_hat
+from tests.examples import examples
 
 PROPOSAL = Proposal(number=3, k=50.0, probe_k=40.0)
 
@@ -64,7 +65,7 @@ LOSS = st.floats(-1e3, 1e3)
 COST = st.floats(0, 1e6)
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(cost=COST, probe_cost=COST, before=LOSS, after=LOSS, probe=LOSS)
 def test_sign_and_availability(cost: float, probe_cost: float, before: float, after: float, probe: float) -> None:
     """Available exactly where both losses fell; the sign says which of k and k' is the dearer for a unit of loss."""
@@ -79,7 +80,7 @@ def test_sign_and_availability(cost: float, probe_cost: float, before: float, af
     assert sign == (1 if here > there else -1)
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(
     costs=st.tuples(*[st.floats(0, allow_infinity=False)] * 2),
     losses=st.tuples(*[st.floats(allow_nan=False, allow_infinity=False)] * 3),

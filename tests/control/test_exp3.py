@@ -108,6 +108,7 @@ def regret_bound(rounds: int, count: int) -> float:
     return 2 * math.sqrt((math.e - 1) * rounds * count * math.log(count))
 
 
+@pytest.mark.slow
 def test_every_integer_finds_the_optimum() -> None:
     """Ten arms, 5000 rounds: the expected regret is under its bound, which uniform play breaks."""
     rounds, best = 5000, 5
@@ -127,6 +128,7 @@ def test_every_integer_finds_the_optimum() -> None:
     assert np.mean(regrets) < bound
 
 
+@pytest.mark.slow
 def test_the_logarithmic_grid_finds_the_optimum() -> None:
     rounds, dim = 5000, 100_000
 

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gradsift
 from tests.control.harness import answer
+from tests.examples import examples
 
 
 class Line(NamedTuple):
@@ -121,7 +122,7 @@ def both(
     return rounds
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     k_min=st.floats(2, 1000),
     width=st.floats(1, 1e6),

@@ -3,11 +3,12 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradsift import Observation, Proposal
 from gradsift.control.progress import scaled_cost
+from tests.examples import examples
 
 
 def seen(cost: float, before: float | None, after: float | None) -> Observation:
@@ -30,7 +31,7 @@ def test_by_hand() -> None:
 ANY = st.floats(allow_nan=False, allow_infinity=False)
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(bound=st.none() | st.floats(1e-300, 1e300), cost=st.floats(0, allow_infinity=False), before=ANY, after=ANY)
 def test_always_in_range_with_a_usable_bound(bound: float | None, cost: float, before: float, after: float) -> None:
     scaled, kept = scaled_cost(bound, seen(cost, before, after))

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradsift import GradsiftError, round_k, round_probe_k
+from tests.examples import examples
 
 DRAWS = 10_000
 
@@ -39,7 +40,7 @@ def test_rounds_and_seeds_draw_independently() -> None:
     assert abs(np.mean(4 * draws[:, 1:] * draws[:, :-1])) < limit
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(k=st.floats(1, 1e9), seed=st.integers(0, 2**64 - 1), number=st.integers(1, 2**40))
 def test_a_neighbour_and_the_same_again(k: float, seed: int, number: int) -> None:
     rounded = round_k(k, seed, number)
@@ -49,7 +50,7 @@ def test_a_neighbour_and_the_same_again(k: float, seed: int, number: int) -> Non
     assert round_k(float(math.floor(k)), seed, number) == math.floor(k)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(probe_k=st.floats(-1e6, 1e6), used_k=st.integers(2, 10**6), number=st.integers(1, 2**40))
 def test_the_probe_is_clamped_below_k_and_nowhere_else(probe_k: float, used_k: int, number: int) -> None:
     rounded = round_probe_k(probe_k, used_k, 0, number)

@@ -4,11 +4,12 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gradsift
 from tests.control.harness import Training, answer, drive, one
+from tests.examples import examples
 
 
 def algorithm_2(k_min: float, k_max: float, k_1: float, signs: list[int | None]) -> list[float]:
@@ -20,7 +21,7 @@ def algorithm_2(k_min: float, k_max: float, k_1: float, signs: list[int | None])
     return ks
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     k_min=st.floats(2, 1000),
     width=st.floats(0, 1e6),
@@ -41,7 +42,7 @@ def test_equals_the_listing(k_min: float, width: float, start: float, signs: lis
     assert ks == algorithm_2(k_min, k_max, k_1, signs)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(k=st.floats(2, 1e6), above=st.floats(0, 1e6), m=st.integers(1, 10**6))
 def test_the_probe_is_half_a_step_below_k(k: float, above: float, m: int) -> None:
     k_max = k + above

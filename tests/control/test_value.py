@@ -4,17 +4,18 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gradsift
 from gradsift import Observation
 from tests.control.harness import Training, drive, one
+from tests.examples import examples
 
 SEEN = st.tuples(*[st.floats(0, 100)] * 2, *[st.floats(-3, 3)] * 3)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     k_min=st.floats(2, 100),
     width=st.floats(1, 1e5),

@@ -30,6 +30,7 @@ def parts() -> tuple[list[Block], list[Block]]:
     return everywhere, [block for block in blocks(text) if start <= block.line <= end]
 
 
+@pytest.mark.slow
 def test_the_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sklearn")
     monkeypatch.chdir(tmp_path)
@@ -41,6 +42,7 @@ def test_the_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert command_line.main(words) == 0
 
 
+@pytest.mark.slow
 def test_the_examples_on_real_data(
     real_data: Path, real_cifar10: FederatedData, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradsift import GradsiftError
 from gradsift.data import holdout, import_leaf, load
+from tests.examples import examples
 
 Users = dict[str, tuple[list[Any], list[Any]]]
 
@@ -43,7 +44,7 @@ def folders(draw: st.DrawFn) -> list[Users]:
     return [dict(part) for part in (users[:cut], users[cut:])]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(folders(), folders(), st.booleans())
 def test_a_client_a_user(
     tmp_path_factory: pytest.TempPathFactory, train: list[Users], test: list[Users], new_users: bool
@@ -153,12 +154,12 @@ def options(**given: Any) -> Callable[[Path], object]:
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (import_leaf, "is no LEAF folder: it has neither train nor all_data"),
+        (import_leaf, "is not a LEAF folder: it has neither train nor all_data"),
         (no_files, "there is no .json file in"),
         (text("{"), "f.json: Expecting property name"),
-        (text("[1]"), "f.json is no LEAF file: it has no 'user_data'"),
-        (text('{"user_data": {}}'), "f.json is no LEAF file: it has no list 'users' of names"),
-        (text('{"user_data": {}, "users": [1]}'), "f.json is no LEAF file: it has no list 'users' of names"),
+        (text("[1]"), "f.json is not a LEAF file: it has no 'user_data'"),
+        (text('{"user_data": {}}'), "f.json is not a LEAF file: it has no list 'users' of names"),
+        (text('{"user_data": {}, "users": [1]}'), "f.json is not a LEAF file: it has no list 'users' of names"),
         (text("\x00" * 9), "cannot read"),
         (training({}), "no clients: there is no user in"),
         (training(GOOD, num_samples=[3]), "'num_samples' does not have one number for each of 'users'"),
@@ -186,7 +187,7 @@ def options(**given: Any) -> Callable[[Path], object]:
         (options(shape=[1, "2", 2]), "a size of shape must be an integer, got '2'"),
         (options(shape=[4, -1, -1]), "a size of shape must be at least 1, got -1"),
         (options(new_users="maybe"), "new_users must be True or False, got 'maybe'"),
-        (options(shape=(1, 28, 28)), "shape (1, 28, 28) is not that of LEAF's samples of 4 numbers"),
+        (options(shape=(1, 28, 28)), "shape (1, 28, 28) does not fit LEAF's samples of 4 numbers"),
     ],
 )
 def test_bad_folders(tmp_path: Path, write: Callable[[Path], object], message: str) -> None:

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from gradsift import GradsiftError
 from gradsift.data import FederatedData, holdout, load, load_npz, save_npz
 from gradsift.data.partition import assign
+from tests.examples import examples
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -57,7 +58,7 @@ def federated(draw: st.DrawFn) -> FederatedData:
     )
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(federated())
 def test_what_is_saved_is_loaded_exactly(tmp_path_factory: pytest.TempPathFactory, data: FederatedData) -> None:
     path = save_npz(data, tmp_path_factory.mktemp("saved") / "my data.npz")
@@ -196,12 +197,15 @@ def marked(row: int, **changes: Any) -> Arrays:
         (lambda: load_npz(without("client"), partition="iid"), "partition 'iid' needs a number of clients (--clients)"),
         (lambda: load_npz({**complete(), "y": np.zeros(39)}), "differ in length: {'x': 40, 'y': 39, 'client': 40"),
         (lambda: load_npz({**complete(), "split": np.zeros(41)}), "differ in length: {'x': 40, 'y': 40, 'client': 40"),
-        (lambda: load_npz({**complete(), "x": np.array(1)}), "'x' of 'data' must have one row a sample, got a single"),
+        (lambda: load_npz({**complete(), "x": np.array(1)}), "'x' of 'data' must have one row for each sample, got a"),
         (lambda: load_npz({key: v[:0] for key, v in complete().items()}), "'data' has no samples"),
-        (lambda: load_npz(marked(3, split=2)), "split of 'data' must be 0 (train) or 1 (test), got 2 in row 3"),
-        (lambda: load_npz(marked(3, split=-1)), "split of 'data' must be 0 (train) or 1 (test), got -1 in row 3"),
-        (lambda: load_npz(marked(3, split=0.5)), "split of 'data' must be 0 (train) or 1 (test), got 0.5 in row 3"),
-        (lambda: load_npz({**complete(), "split": np.array(["0"] * 40)}), "split of 'data' must be [n] of 0 and 1"),
+        (lambda: load_npz(marked(3, split=2)), "split of 'data' must hold 0 (train) or 1 (test), got 2 in row 3"),
+        (lambda: load_npz(marked(3, split=-1)), "split of 'data' must hold 0 (train) or 1 (test), got -1 in row 3"),
+        (lambda: load_npz(marked(3, split=0.5)), "split of 'data' must hold 0 (train) or 1 (test), got 0.5 in row 3"),
+        (
+            lambda: load_npz({**complete(), "split": np.array(["0"] * 40)}),
+            "split of 'data' must hold 0 (train) or 1 (test), got",
+        ),
         (lambda: load_npz(marked(0, y=-4)), "labels must not be negative, got -4 in 'data'"),
         (lambda: load_npz(marked(0, client=-1)), "client must not be negative, got -1 in row 0"),
         (lambda: load_npz(marked(4, client=9)), "client 4 (9) of 'data' has no training samples"),
@@ -212,8 +216,8 @@ def marked(row: int, **changes: Any) -> Arrays:
         (lambda: load_npz(complete(), clients=5), "'data' has 4 clients, cannot take 5 of them"),
         (lambda: load_npz(complete(), clients=0), "clients must be at least 1, got 0"),
         (lambda: load_npz(complete(), clients=2.5), "clients must be an integer, got 2.5"),  # type: ignore[arg-type]
-        (lambda: load_npz(complete(), alpha=0.5), "alpha=0.5 is for partition 'dirichlet'; 'data' has its own clients"),
-        (lambda: load_npz(complete(), at_least=5), "at_least=5 is for partition 'dirichlet'; 'data' has its own"),
+        (lambda: load_npz(complete(), alpha=0.5), "alpha=0.5 is for partition 'dirichlet', not for 'natural'"),
+        (lambda: load_npz(complete(), at_least=5), "at_least=5 is for partition 'dirichlet', not for"),
         (lambda: load_npz(complete(), test_fraction=0.1), "test_fraction=0.1 has no use: 'data' has a split"),
         (lambda: load_npz(without("split"), test_fraction=1.5), "the fraction held out for test must be below 1"),
         (lambda: load_npz(complete(), classes=2), "label 2 in 'data' is outside its 2 classes"),

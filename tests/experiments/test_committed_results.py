@@ -17,6 +17,8 @@ from gradsift.experiments.store import Store
 from gradsift.report import text
 from tests.doc_pages import ROOT
 
+pytestmark = pytest.mark.slow  # many runs
+
 DATA = ROOT / "docs/results/data"
 # By file: runs, rounds, the sum of their costs, the sum of their losses, and of elements up and twice down.
 CONTENT = {

@@ -23,6 +23,8 @@ from gradsift.records.folder import RunFolder, checkpoints
 from gradsift.records.record import Record
 from tests.experiments.tiny import TINY, one, quiet, records
 
+pytestmark = pytest.mark.slow  # starts processes
+
 
 def some(count: int = 3, **stop: Any) -> list[Experiment]:
     return [one(seed, k=20.0, **({"rounds": 6} | stop)) for seed in range(count)]

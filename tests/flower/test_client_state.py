@@ -100,6 +100,7 @@ for version in range(1, 1000):
 """
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_the_old_state_or_the_new_one(tmp_path: Path) -> None:
     """kill -9 at different moments while 30 million weights are written, again and again."""
     known = 0

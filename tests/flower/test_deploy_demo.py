@@ -10,9 +10,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from gradsift.records.folder import read_records
 from tests.doc_pages import ROOT
 from tests.flower.left_behind import left_behind
+
+pytestmark = pytest.mark.slow  # starts processes
 
 
 @contextlib.contextmanager

@@ -18,6 +18,8 @@ from scripts.deploy.processes import Processes
 from tests.doc_pages import ROOT, Block, blocks, read
 from tests.flower.left_behind import left_behind
 
+pytestmark = pytest.mark.slow  # starts processes
+
 PAGE = "docs/deploy.md"
 # What changes the machine, and what sets up the environment that the tests run in.
 ELSEWHERE = ("make", "python3 -m venv", "env/bin/pip install", "sudo")

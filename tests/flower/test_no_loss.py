@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 import torch
 from flwr.app import ConfigRecord, Context, Message
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradsift import LocalSteps
 from gradsift.flower import SparseStrategy
+from tests.examples import examples
 from tests.flower.each_its_own import EachItsOwn
 from tests.flower.grid import Fault, LocalGrid, no_fault, node_of
 from tests.flower.ledger import Books, app, arrays, catch_up, computed, end, play, state_of, strategy_of
+
+pytestmark = pytest.mark.slow  # many runs
 
 CLIENTS = 4
 WHO = st.integers(0, CLIENTS - 1)
@@ -54,7 +57,7 @@ def fault_of(faults: dict[int, Any], node: int, message: Message) -> Fault:
     fraction=st.sampled_from([0.5, 0.75, 1.0]),
     exchanges=st.sampled_from([1, 2]),
 )
-@settings(max_examples=40)
+@examples(40)
 def test_the_books_are_balanced(
     tmp_path_factory: pytest.TempPathFactory,
     rounds: list[list[tuple[str, int]]],

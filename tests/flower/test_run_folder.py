@@ -201,6 +201,7 @@ MOMENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", FORMS, ids=["one exchange", "two exchanges"])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_killed_run_is_continued_as_if_nothing_had_been(
@@ -286,6 +287,7 @@ class Cut:
         return self.left == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", FORMS, ids=["one exchange", "two exchanges"])
 def test_whatever_is_cut_while_it_is_written_nothing_is_missing_or_there_twice(
     how: dict[str, Any], tmp_path: Path

@@ -20,6 +20,8 @@ from gradsift.models import small_mlp
 from gradsift.records.folder import read_records
 from tests.doc_pages import ROOT
 
+pytestmark = pytest.mark.slow  # starts processes
+
 CLIENTS = 3
 ROUNDS = 6
 

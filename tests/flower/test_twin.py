@@ -33,7 +33,10 @@ from gradsift.values import ValueType, register_value_type, value_types
 from tests.flower.each_its_own import EachItsOwn
 from tests.flower.grid import LocalGrid
 from tests.flower.ledger import end
+from tests.registered import own_names
 from tests.simulation.problems import blobs, mlp
+
+pytestmark = pytest.mark.slow  # many runs
 
 ROUNDS = 20
 DIM = 57
@@ -196,12 +199,10 @@ class Coarse(ValueType):
         return message.with_values((message.values * 8).round().float() / 8)
 
 
-def test_a_value_type_of_ones_own_travels_as_what_it_returns(exchanges: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        gradsift.values._REGISTRY, "_classes", dict(gradsift.values._REGISTRY._classes)
-    )  # for this test only
-    register_value_type("test-coarse")(Coarse)
-    Twins(method_of("fab-top-k", values=Coarse()), exchanges).run(8)
+def test_a_value_type_of_ones_own_travels_as_what_it_returns(exchanges: int) -> None:
+    with own_names():
+        register_value_type("test-coarse")(Coarse)
+        Twins(method_of("fab-top-k", values=Coarse()), exchanges).run(8)
 
 
 @pytest.mark.parametrize("sparsifier", ["fab-top-k", "fub-top-k", "periodic-k", "unidirectional-top-k"])

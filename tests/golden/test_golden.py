@@ -27,7 +27,13 @@ def close(found: Any, want: Any, tolerance: float) -> bool:
     return bool(found == want)
 
 
-@pytest.mark.parametrize("name", CASES)
+def _marks(name: str) -> list[pytest.MarkDecorator]:
+    """Of the runs on Flower, which take longest, two are fast tests."""
+    fast = not name.startswith("flower") or name.startswith("flower fab-top-k+extended-sign")
+    return [] if fast else [pytest.mark.slow]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in CASES])
 def test_the_run_is_the_one_recorded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = load()
     want, found = kept["runs"][name], summary(CASES[name](tmp_path, monkeypatch))

@@ -16,6 +16,8 @@ from tests.simulation.hand import assert_same, with_twin
 from tests.simulation.problems import blobs, mlp
 from tests.sparsify.cases import SPARSE
 
+pytestmark = pytest.mark.slow  # many runs
+
 ROUNDS = 9
 FIRST = (3.5, 1.0, 20.0, 57.0, 8.25, 2.0)  # of six clients and 57 weights
 WAYS = {

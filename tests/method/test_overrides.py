@@ -41,6 +41,8 @@ from tests.method.drivers import CLIENTS, DRIVERS, ROUNDS, Run, assert_same_run,
 from tests.registered import REGISTRIES, own_names
 from tests.simulation.problems import blobs, mlp
 
+pytestmark = pytest.mark.slow  # many runs
+
 DIM = 57
 drivers = pytest.mark.parametrize("driver", DRIVERS)
 

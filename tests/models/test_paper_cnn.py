@@ -7,13 +7,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gradsift import GradsiftError
 from gradsift.models import paper_cnn
+from tests.examples import examples
 from tests.models.vectorised import assert_vmap_agrees
 
 
@@ -44,7 +45,7 @@ def literal(module: nn.Module, x: Tensor) -> Tensor:
     return x @ w4.T + b4
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     st.integers(1, 12),
     st.integers(1, 3),

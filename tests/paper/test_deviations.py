@@ -13,6 +13,8 @@ from gradsift.control.exp3 import Exp3
 from gradsift.sparsify.fab_top_k import fair_selection
 from tests.doc_pages import problem, read, references
 
+pytestmark = pytest.mark.slow  # many runs
+
 TEXT = read("docs/deviations.md")
 ENTRIES = {part.splitlines()[0]: part for part in re.split(r"^### ", TEXT, flags=re.MULTILINE)[1:]}
 DIM = 444_062  # the paper's CNN on FEMNIST

@@ -25,6 +25,8 @@ from gradsift.control.estimate import estimated_sign
 from gradsift.control.sign import step_size
 from tests.control.harness import answer, one
 
+pytestmark = pytest.mark.slow  # many runs
+
 ROUNDS = 10_000
 K_MIN, K_MAX, G = 888.0, 444_062.0, 0.37
 B = K_MAX - K_MIN

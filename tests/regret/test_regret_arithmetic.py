@@ -27,6 +27,8 @@ from tests.regret.synthetic import (
     t,
 )
 
+pytestmark = pytest.mark.slow  # many runs
+
 courses = st.lists(
     st.tuples(st.floats(0.01, 5.0), st.floats(0.0, 8.0)), min_size=1, max_size=25
 )  # steps of the cost, and losses

@@ -10,6 +10,8 @@ from gradsift.report import write_report
 from tests.report.browser import Chromium
 from tests.report.folders import comparison, config, records, write
 
+pytestmark = pytest.mark.slow  # draws pages in a browser
+
 A4_WIDTH, A4_HEIGHT = 700, 1010  # CSS pixels inside the margins
 
 # For every element with words of its own: its contrast with what is behind it, by WCAG 2.

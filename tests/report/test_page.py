@@ -9,6 +9,8 @@ import pytest
 from gradsift.report import write_report
 from tests.report.folders import comparison, config, records, write
 
+pytestmark = pytest.mark.slow  # draws many pages
+
 VOID = {"meta", "link", "br"}
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>&amp;\"'{{ 7 * 7 }}{% raw %}$x_\\frac$</style></svg>"
 

@@ -17,6 +17,8 @@ from gradsift.report import export, summarise, write_report
 from gradsift.report.write import ReportFiles
 from tests.report.folders import comparison, config, records, write
 
+pytestmark = pytest.mark.slow  # draws many pages
+
 EVERY = {"loss-cost", "loss-rounds", "accuracy-cost", "accuracy-rounds", "k", "k-interval-1"}
 EVERY |= {"traffic-up", "traffic-down", "contributions"}
 

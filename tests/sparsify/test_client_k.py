@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -19,6 +19,7 @@ from gradsift import GradsiftError, Round, Sparse
 from gradsift.sparse import Ragged, stack
 from gradsift.sparsify import unchecked
 from gradsift.sparsify.fab_top_k import fair_selection
+from tests.examples import examples
 from tests.reference import literal
 from tests.reference.literal import Literal
 from tests.sparsify.cases import (
@@ -36,6 +37,8 @@ from tests.sparsify.cases import (
     shuffled,
     unchanged,
 )
+
+pytestmark = pytest.mark.slow  # many runs
 
 every = pytest.mark.parametrize("name", ALL)
 every_sparse = pytest.mark.parametrize("name", SPARSE)
@@ -60,7 +63,7 @@ def smaller_ks(data: st.DataObject, rnd: Round) -> int | tuple[int, ...]:
 
 @every
 @given(case=instances(client_k=True), data=st.data())
-@settings(max_examples=120)
+@examples(120)
 def test_all_phases_equal_the_literal_twin(name: str, case: Instance, data: st.DataObject) -> None:
     compare(name, case, data)
 
@@ -68,7 +71,7 @@ def test_all_phases_equal_the_literal_twin(name: str, case: Instance, data: st.D
 @every
 @pytest.mark.parametrize("way", WAYS[1:])
 @given(case=instances(client_k=True, kind="dyadic", share="dyadic"), data=st.data())
-@settings(max_examples=80)
+@examples(80)
 def test_as_queued_all_phases_equal_the_literal_twin(name: str, way: str, case: Instance, data: st.DataObject) -> None:
     with going(way):
         compare(name, case, data)
@@ -77,7 +80,7 @@ def test_as_queued_all_phases_equal_the_literal_twin(name: str, way: str, case: 
 @every
 @ways
 @given(case=instances(client_k=True, kind="ties", share="dyadic"), data=st.data())
-@settings(max_examples=60)
+@examples(60)
 def test_ties_are_broken_as_the_literal_twin_breaks_them(
     name: str, way: str, case: Instance, data: st.DataObject
 ) -> None:
@@ -112,7 +115,7 @@ def compare(name: str, case: Instance, data: st.DataObject) -> None:
 @every_sparse
 @ways
 @given(case=instances(client_k=True, kind="dyadic", share="dyadic"), data=st.data())
-@settings(max_examples=40)
+@examples(40)
 def test_a_probe_equals_a_fresh_round_at_its_k(name: str, way: str, case: Instance, data: st.DataObject) -> None:
     if case.rnd.k == 1:
         return
@@ -127,7 +130,7 @@ def test_a_probe_equals_a_fresh_round_at_its_k(name: str, way: str, case: Instan
 @every
 @ways
 @given(case=instances())
-@settings(max_examples=40)
+@examples(40)
 def test_equal_numbers_give_what_one_number_gives(name: str, way: str, case: Instance) -> None:
     sparsifier, clients = make(name), len(case.residual)
     each = case.rnd.at([case.rnd.k] * clients)
@@ -149,7 +152,7 @@ def test_equal_numbers_give_what_one_number_gives(name: str, way: str, case: Ins
 
 @every
 @given(case=instances(client_k=True))
-@settings(max_examples=40)
+@examples(40)
 def test_one_client_and_all_clients_agree_row_by_row(name: str, case: Instance) -> None:
     sparsifier = make(name)
     upload = sparsifier.upload(case.residual, case.rnd)
@@ -164,7 +167,7 @@ def test_one_client_and_all_clients_agree_row_by_row(name: str, case: Instance) 
 
 @every
 @given(case=instances(client_k=True), seed=st.integers(0, 1000))
-@settings(max_examples=40)
+@examples(40)
 def test_the_order_inside_an_upload_means_nothing(name: str, case: Instance, seed: int) -> None:
     """Nor where in a row the places are that are not used."""
     sparsifier = make(name)
@@ -184,7 +187,7 @@ def test_the_order_inside_an_upload_means_nothing(name: str, case: Instance, see
 
 @every
 @given(case=instances(client_k=True, kind="dyadic", share="dyadic"), order=st.randoms(use_true_random=False))
-@settings(max_examples=40)
+@examples(40)
 def test_the_order_of_the_clients_means_nothing(name: str, case: Instance, order: Random) -> None:
     sparsifier = make(name)
     clients = list(range(len(case.residual)))
@@ -197,7 +200,7 @@ def test_the_order_of_the_clients_means_nothing(name: str, case: Instance, order
 
 @every
 @given(case=instances(client_k=True))
-@settings(max_examples=30)
+@examples(30)
 def test_nothing_is_written_to_and_nothing_is_shared(name: str, case: Instance) -> None:
     sparsifier = make(name)
     with unchanged(case):
@@ -214,7 +217,7 @@ def test_nothing_is_written_to_and_nothing_is_shared(name: str, case: Instance) 
 
 @every_sparse
 @given(case=instances(client_k=True))
-@settings(max_examples=30)
+@examples(30)
 def test_the_bare_object_settles_in_place(name: str, case: Instance) -> None:
     checked = make(name)
     bare, residual = unchecked(checked), case.residual.clone()
@@ -229,7 +232,7 @@ def test_the_bare_object_settles_in_place(name: str, case: Instance) -> None:
 @every
 @pytest.mark.parametrize("device", DEVICES)
 @given(case=instances(client_k=True, kind="dyadic", share="dyadic"))
-@settings(max_examples=25)
+@examples(25)
 def test_every_device_gives_the_same(name: str, device: str, case: Instance) -> None:
     results = []
     for place in ("cpu", device):
@@ -248,7 +251,7 @@ def test_every_device_gives_the_same(name: str, device: str, case: Instance) -> 
 
 @every_sparse
 @given(case=instances(client_k=True), data=st.data())
-@settings(max_examples=40)
+@examples(40)
 def test_some_of_the_clients_are_a_round_of_their_own(name: str, case: Instance, data: st.DataObject) -> None:
     """A driver may make the uploads a part of the clients at a time: ``Round.rows`` is the round of a part."""
     sparsifier, clients = make(name), len(case.residual)
@@ -265,7 +268,7 @@ def test_some_of_the_clients_are_a_round_of_their_own(name: str, case: Instance,
 
 @ways
 @given(case=instances(client_k=True, max_clients=8, max_dim=24))
-@settings(max_examples=200)
+@examples(200)
 def test_the_fair_choice_equals_the_procedure(way: str, case: Instance) -> None:
     upload = make("fab-top-k").upload(case.residual, case.rnd)
     with going(way):
@@ -276,7 +279,7 @@ def test_the_fair_choice_equals_the_procedure(way: str, case: Instance) -> None:
 
 
 @given(case=instances(client_k=True, max_clients=8, max_dim=24))
-@settings(max_examples=200)
+@examples(200)
 def test_every_client_contributes_its_fair_part_as_far_as_it_sent_it(case: Instance) -> None:
     upload = make("fab-top-k").upload(case.residual, case.rnd)
     clients = len(case.residual)

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 import gradsift
 from gradsift import Round, Sparse
 from gradsift.sparse import nothing
+from tests.examples import examples
 from tests.sparsify.cases import ALL, TABLE, WAYS, as_dict, going, make, shares
 
 every = pytest.mark.parametrize("name", ALL)
@@ -124,7 +125,7 @@ def run(name: str, setting: Setting, dtype: torch.dtype = torch.float64) -> Outc
 @every
 @dtypes
 @given(setting=settings_of_runs())
-@settings(max_examples=25)
+@examples(25)
 def test_with_everyone_present_the_law_holds_for_the_whole_federation(
     name: str, dtype: torch.dtype, setting: Setting
 ) -> None:
@@ -136,7 +137,7 @@ def test_with_everyone_present_the_law_holds_for_the_whole_federation(
 @every
 @dtypes
 @given(setting=settings_of_runs(absent=True))
-@settings(max_examples=25)
+@examples(25)
 def test_clients_that_miss_rounds_lose_nothing(name: str, dtype: torch.dtype, setting: Setting) -> None:
     run(name, setting, dtype)
 
@@ -144,7 +145,7 @@ def test_clients_that_miss_rounds_lose_nothing(name: str, dtype: torch.dtype, se
 @every
 @dtypes
 @given(setting=settings_of_runs(lossy=True, late=True))
-@settings(max_examples=25)
+@examples(25)
 def test_lossy_values_and_late_gradients_lose_nothing(name: str, dtype: torch.dtype, setting: Setting) -> None:
     end = run(name, setting, dtype)
     share = end.share[:, None]
@@ -153,7 +154,7 @@ def test_lossy_values_and_late_gradients_lose_nothing(name: str, dtype: torch.dt
 
 @every
 @given(setting=settings_of_runs(absent=True, lossy=True, late=True))
-@settings(max_examples=25)
+@examples(25)
 def test_everything_at_once_loses_nothing(name: str, setting: Setting) -> None:
     run(name, setting)
 
@@ -161,7 +162,7 @@ def test_everything_at_once_loses_nothing(name: str, setting: Setting) -> None:
 @every
 @dtypes
 @given(setting=settings_of_runs(unequal=True))
-@settings(max_examples=25)
+@examples(25)
 def test_clients_that_send_different_numbers_of_elements_lose_nothing(
     name: str, dtype: torch.dtype, setting: Setting
 ) -> None:
@@ -172,7 +173,7 @@ def test_clients_that_send_different_numbers_of_elements_lose_nothing(
 
 @every
 @given(setting=settings_of_runs(unequal=True, absent=True, lossy=True, late=True))
-@settings(max_examples=25)
+@examples(25)
 def test_everything_at_once_with_different_numbers_loses_nothing(name: str, setting: Setting) -> None:
     run(name, setting)
 
@@ -180,7 +181,7 @@ def test_everything_at_once_with_different_numbers_loses_nothing(name: str, sett
 @every
 @pytest.mark.parametrize("way", WAYS[1:])
 @given(setting=settings_of_runs(unequal=True, lossy=True, late=True))  # absentees would make shares that are not exact
-@settings(max_examples=15)
+@examples(15)
 def test_as_queued_nothing_is_lost_either(name: str, way: str, setting: Setting) -> None:
     with going(way):
         run(name, setting)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -18,6 +18,7 @@ import gradsift
 from gradsift import GradsiftError, LocalComputation, Sparse, Sparsifier
 from gradsift.sparsify import unchecked
 from gradsift.sparsify.checked import CheckedSparsifier
+from tests.examples import examples
 from tests.reference import literal
 from tests.sparsify.cases import (
     ALL,
@@ -67,7 +68,7 @@ def test_it_knows_its_name_and_whether_it_is_dense(name: str) -> None:
 
 @every
 @given(case=instances())
-@settings(max_examples=60)
+@examples(60)
 def test_the_size_of_an_upload_is_known_without_the_data(name: str, case: Instance) -> None:
     made = make(name)
     assert made.upload_size(case.residual.shape[1], case.rnd) == made.upload(case.residual, case.rnd).size
@@ -75,7 +76,7 @@ def test_the_size_of_an_upload_is_known_without_the_data(name: str, case: Instan
 
 @pytest.mark.parametrize("name", TWINS)
 @given(case=instances())
-@settings(max_examples=120)
+@examples(120)
 def test_all_phases_equal_the_literal_procedure(name: str, case: Instance) -> None:
     fast, slow = make(name), literal.procedure(name, case.residual.shape[1])
     share = case.share.tolist()
@@ -99,7 +100,7 @@ def test_all_phases_equal_the_literal_procedure(name: str, case: Instance) -> No
 
 @every
 @given(case=instances())
-@settings(max_examples=50)
+@examples(50)
 def test_an_upload_holds_elements_of_the_residual(name: str, case: Instance) -> None:
     upload = make(name).upload(case.residual, case.rnd)
     clients, dim = case.residual.shape
@@ -113,7 +114,7 @@ def test_an_upload_holds_elements_of_the_residual(name: str, case: Instance) -> 
 
 @every
 @given(case=instances())
-@settings(max_examples=60)
+@examples(60)
 def test_merged_is_the_share_weighted_sum_of_exactly_the_kept_values(name: str, case: Instance) -> None:
     sparsifier = make(name)
     upload = sparsifier.upload(case.residual, case.rnd)
@@ -133,7 +134,7 @@ def test_merged_is_the_share_weighted_sum_of_exactly_the_kept_values(name: str, 
 
 @every
 @given(case=instances())
-@settings(max_examples=50)
+@examples(50)
 def test_settling_forgets_what_was_sent_and_kept_and_nothing_else(name: str, case: Instance) -> None:
     sparsifier = make(name)
     upload = sparsifier.upload(case.residual, case.rnd)
@@ -146,7 +147,7 @@ def test_settling_forgets_what_was_sent_and_kept_and_nothing_else(name: str, cas
 
 @every_sparse
 @given(case=instances())
-@settings(max_examples=60)
+@examples(60)
 def test_a_probe_equals_a_fresh_merge_at_its_k(name: str, case: Instance) -> None:
     sparsifier = make(name)
     upload = sparsifier.upload(case.residual, case.rnd)
@@ -158,7 +159,7 @@ def test_a_probe_equals_a_fresh_merge_at_its_k(name: str, case: Instance) -> Non
 
 @pytest.mark.parametrize("name", DENSE)
 @given(case=instances())
-@settings(max_examples=10)
+@examples(10)
 def test_a_dense_one_refuses_to_probe_by_name(name: str, case: Instance) -> None:
     sparsifier = make(name)
     upload = sparsifier.upload(case.residual, case.rnd)
@@ -168,7 +169,7 @@ def test_a_dense_one_refuses_to_probe_by_name(name: str, case: Instance) -> None
 
 @every
 @given(case=instances(), seed=st.integers(0, 1000))
-@settings(max_examples=40)
+@examples(40)
 def test_the_order_inside_an_upload_means_nothing(name: str, case: Instance, seed: int) -> None:
     sparsifier = make(name)
     upload = sparsifier.upload(case.residual, case.rnd)
@@ -186,7 +187,7 @@ def test_the_order_inside_an_upload_means_nothing(name: str, case: Instance, see
 @every
 # Sums that are exact in any order: which |b_j| are largest must not turn on rounding.
 @given(case=instances(kind="dyadic", share="dyadic"), order=st.randoms(use_true_random=False))
-@settings(max_examples=40)
+@examples(40)
 def test_the_order_of_the_clients_means_nothing(name: str, case: Instance, order: Random) -> None:
     sparsifier = make(name)
     clients = list(range(case.residual.shape[0]))
@@ -202,7 +203,7 @@ def test_the_order_of_the_clients_means_nothing(name: str, case: Instance, order
 
 @every
 @given(case=instances())
-@settings(max_examples=50)
+@examples(50)
 def test_one_client_and_all_clients_agree_row_by_row(name: str, case: Instance) -> None:
     sparsifier = make(name)
     upload = sparsifier.upload(case.residual, case.rnd)
@@ -223,7 +224,7 @@ def test_one_client_and_all_clients_agree_row_by_row(name: str, case: Instance) 
 
 @every
 @given(case=instances(kind="ties", share="dyadic"))
-@settings(max_examples=40)
+@examples(40)
 def test_float32_and_float64_agree_where_both_are_exact(name: str, case: Instance) -> None:
     sparsifier = make(name)
     results = []
@@ -239,7 +240,7 @@ def test_float32_and_float64_agree_where_both_are_exact(name: str, case: Instanc
 
 @every
 @given(case=instances(kind="normal", share="any"))
-@settings(max_examples=20)
+@examples(20)
 def test_shares_may_be_of_another_precision(name: str, case: Instance) -> None:
     sparsifier = make(name)
     upload = sparsifier.upload(case.residual.float(), case.rnd)
@@ -263,7 +264,7 @@ def test_half_precision_uploads_are_summed_in_single(name: str, dtype: torch.dty
 
 @every
 @given(case=instances())
-@settings(max_examples=30)
+@examples(30)
 def test_nothing_is_written_to_and_nothing_is_shared(name: str, case: Instance) -> None:
     sparsifier = make(name)
     with unchanged(case):
@@ -284,7 +285,7 @@ def test_nothing_is_written_to_and_nothing_is_shared(name: str, case: Instance) 
 
 @every
 @given(case=instances())
-@settings(max_examples=30)
+@examples(30)
 def test_the_bare_object_does_what_the_checked_one_does(name: str, case: Instance) -> None:
     """A driver that checks once a round calls the sparsifier behind the checks, which settles in place."""
     checked = make(name)
@@ -313,7 +314,7 @@ def test_the_bare_object_does_what_the_checked_one_does(name: str, case: Instanc
 
 @every
 @given(case=instances())
-@settings(max_examples=20)
+@examples(20)
 def test_writing_to_a_message_does_not_reach_later_rounds(name: str, case: Instance) -> None:
     sparsifier = make(name)
     for residual in (case.residual, case.residual[0]):
@@ -326,7 +327,7 @@ def test_writing_to_a_message_does_not_reach_later_rounds(name: str, case: Insta
 
 @every
 @given(case=instances())
-@settings(max_examples=20)
+@examples(20)
 def test_strided_input_is_as_good_as_contiguous(name: str, case: Instance) -> None:
     sparsifier = make(name)
     strided = torch.stack([case.residual.T, torch.zeros_like(case.residual.T)], dim=-1)[..., 0].T
@@ -343,7 +344,7 @@ def test_strided_input_is_as_good_as_contiguous(name: str, case: Instance) -> No
 @every
 @pytest.mark.parametrize("device", DEVICES)
 @given(case=instances(kind="dyadic", share="dyadic"))
-@settings(max_examples=25)
+@examples(25)
 def test_every_device_gives_the_same(name: str, device: str, case: Instance) -> None:
     sparsifier = make(name)
     upload = sparsifier.upload(case.residual, case.rnd)

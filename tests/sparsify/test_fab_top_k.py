@@ -8,12 +8,13 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gradsift
 from gradsift import Round, Sparse
 from gradsift.sparsify.fab_top_k import fair_selection
+from tests.examples import examples
 from tests.reference import literal
 from tests.sparsify.cases import WAYS, Instance, as_dict, as_dicts, going, instances
 
@@ -47,7 +48,7 @@ def matrices(draw: st.DrawFn) -> torch.Tensor:
 
 
 @given(residual=matrices())
-@settings(max_examples=400)
+@examples(400)
 def test_it_equals_the_procedure_at_every_k(residual: torch.Tensor) -> None:
     for k in range(1, residual.shape[1] + 1):
         selected(residual, k)
@@ -83,7 +84,7 @@ def test_it_equals_the_procedure_at_the_edges(clients: int, dim: int, k: int, ki
 
 
 @given(case=instances(max_clients=8, max_dim=24))
-@settings(max_examples=200)
+@examples(200)
 def test_every_client_contributes_its_fair_part(case: Instance) -> None:
     clients, dim = case.residual.shape
     for k in range(1, dim + 1):
@@ -106,7 +107,7 @@ def test_fairness_is_a_guarantee_that_fub_does_not_give() -> None:
 
 
 @given(case=instances(max_clients=8, max_dim=16))
-@settings(max_examples=100)
+@examples(100)
 def test_a_smaller_k_selects_a_subset(case: Instance) -> None:
     larger: set[int] = set()
     for k in range(1, case.residual.shape[1] + 1):
@@ -115,7 +116,7 @@ def test_a_smaller_k_selects_a_subset(case: Instance) -> None:
 
 
 @given(case=instances(), order=st.permutations(range(6)))
-@settings(max_examples=150)
+@examples(150)
 def test_any_order_of_the_clients_gives_the_same_set(case: Instance, order: list[int]) -> None:
     """Whatever the floats are: a set of coordinates, not a sum, decides."""
     clients = [i for i in order if i < case.residual.shape[0]]

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 
 import gradsift
 from gradsift import Round
+from tests.examples import examples
 from tests.sparsify.cases import WAYS, Instance, as_dict, going, instances
 
 FUB = gradsift.sparsifier("fub-top-k")
@@ -13,7 +14,7 @@ UNIDIRECTIONAL = gradsift.sparsifier("unidirectional-top-k")
 
 
 @given(case=instances())
-@settings(max_examples=200)
+@examples(200)
 def test_fub_keeps_the_largest_of_what_unidirectional_sends(case: Instance) -> None:
     upload = FUB.upload(case.residual, case.rnd)
     whole = as_dict(UNIDIRECTIONAL.merge(upload, case.share, case.rnd))

@@ -1,11 +1,12 @@
 """Periodic-k covers every coordinate before any repeats (Section V-A, item 3)."""
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gradsift
 from gradsift import Round
+from tests.examples import examples
 
 PERIODIC = gradsift.sparsifier("periodic-k")
 seeds = st.integers(0, 2**64 - 1)
@@ -22,7 +23,7 @@ def sequence(dim: int, ks: list[int], seed: int) -> list[list[int]]:
 
 
 @given(data=st.data(), dim=st.integers(1, 20), seed=seeds)
-@settings(max_examples=200)
+@examples(200)
 def test_every_coordinate_comes_once_a_pass_also_when_k_changes_every_round(
     data: st.DataObject, dim: int, seed: int
 ) -> None:

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gradsift
 from gradsift import Exact, GradsiftError, Sparse, ValueType
 from gradsift.sparse import Ragged, Ranked, Whole, everything, nothing, stack, top_k
 from gradsift.wire import Limits, decode
+from tests.examples import examples
 from tests.sparsify.cases import assert_same_set, unchanged
 from tests.values.table import TABLE
 from tests.wire.messages import messages
@@ -65,7 +66,7 @@ def test_it_carries_its_name_and_equals_another_of_its_kind(name: str) -> None:
 @every
 @dtypes
 @given(data=st.data())
-@settings(max_examples=80)
+@examples(80)
 def test_decoding_gives_what_rounding_says_bit_for_bit(name: str, dtype: torch.dtype, data: st.DataObject) -> None:
     values, message = make(name), bounded(data.draw(messages(dtype)))
     with unchanged(message):
@@ -78,7 +79,7 @@ def test_decoding_gives_what_rounding_says_bit_for_bit(name: str, dtype: torch.d
 @every
 @dtypes
 @given(data=st.data())
-@settings(max_examples=80)
+@examples(80)
 def test_the_size_of_what_was_rounded_is_that_of_its_bytes(name: str, dtype: torch.dtype, data: st.DataObject) -> None:
     """Except of an empty message, which is not sent at all: it has a header when it is encoded, and no size."""
     values, message = make(name), bounded(data.draw(messages(dtype)))
@@ -91,7 +92,7 @@ def test_the_size_of_what_was_rounded_is_that_of_its_bytes(name: str, dtype: tor
 @every
 @dtypes
 @given(data=st.data())
-@settings(max_examples=60)
+@examples(60)
 def test_several_messages_are_rounded_and_counted_row_by_row(
     name: str, dtype: torch.dtype, data: st.DataObject
 ) -> None:
@@ -115,7 +116,7 @@ def test_several_messages_are_rounded_and_counted_row_by_row(
 @every
 @dtypes
 @given(data=st.data())
-@settings(max_examples=40)
+@examples(40)
 def test_whole_vectors_stay_whole(name: str, dtype: torch.dtype, data: st.DataObject) -> None:
     values, dim = make(name), data.draw(st.integers(1, 40))
     source = np.random.default_rng(data.draw(st.integers(0, 2**32)))
@@ -144,7 +145,7 @@ def test_what_is_in_order_may_be_in_order_no_more(name: str, dtype: torch.dtype)
 @every
 @dtypes
 @given(data=st.data())
-@settings(max_examples=60)
+@examples(60)
 def test_it_is_as_near_as_it_says(name: str, dtype: torch.dtype, data: st.DataObject) -> None:
     dim = data.draw(st.integers(1, 50))
     source = np.random.default_rng(data.draw(st.integers(0, 2**32)))
@@ -223,7 +224,7 @@ class Signs(ValueType):
 
 @dtypes
 @given(data=st.data())
-@settings(max_examples=60)
+@examples(60)
 def test_one_that_only_rounds_is_sent_without_a_further_loss(dtype: torch.dtype, data: st.DataObject) -> None:
     values, (each, dim) = Signs(), data.draw(together(dtype))
     each = [message._replace(values=message.values.clamp(-1e30, 1e30)) for message in each]
