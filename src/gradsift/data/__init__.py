@@ -1,4 +1,4 @@
-"""Federated data: the container, where it comes from, and how it is shared out among clients."""
+"""Federated data: the container, readers for files and named data sets, and partitions among clients."""
 
 from gradsift.data.cifar10 import cifar10, import_cifar10
 from gradsift.data.describe import Description, describe

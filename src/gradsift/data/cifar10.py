@@ -1,7 +1,7 @@
-"""CIFAR-10 (Krizhevsky 2009), by default with one class a client as in the paper's experiments.
+"""Read CIFAR-10 (Krizhevsky 2009), by default with one class for each client as in the paper's experiments.
 
-It is read from ``cifar10/train-*.npz`` and ``cifar10/test.npz`` in the data folder, or from the author's own archive in
-its binary version.
+The source is ``cifar10/train-*.npz`` and ``cifar10/test.npz`` in the data folder, or the binary version of the author's
+archive.
 """
 
 import os
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from gradsift.data.federated import FederatedData
-from gradsift.data.folder import data_file, data_folder
+from gradsift.data.folder import data_files
 from gradsift.data.npz import Array, load_npz, read_arrays
 from gradsift.errors import GradsiftError
 
 PARTS = [f"cifar10/train-{number}.npz" for number in range(4)] + ["cifar10/test.npz"]
 BATCHES = [f"data_batch_{number}.bin" for number in range(1, 6)] + ["test_batch.bin"]
-RECORD = 1 + 3 * 32 * 32  # bytes of an image in a batch: the label, then the pixels
+RECORD = 1 + 3 * 32 * 32  # bytes of an image in a batch: first the label, then the pixels
 CLASSES = 10
 
 
@@ -34,10 +34,9 @@ def cifar10(
 
     x is [n, 3, 32, 32] in [0, 1]; a client of the default partition has 500 random images of its class.
     """
-    base = data_folder("cifar10", folder)
-    paths = [data_file("cifar10", base, part) for part in PARTS]
-    options: dict[str, Any] = {"clients": clients, "partition": partition, "alpha": alpha, "at_least": at_least}
-    return _shared_out([_read_part(path) for path in paths], layout="channels-last", seed=seed, **options)
+    parts = [_read_part(path) for path in data_files("cifar10", folder, PARTS)]
+    options = {"partition": partition, "alpha": alpha, "at_least": at_least, "seed": seed}
+    return _federated(parts, layout="channels-last", clients=clients, **options)
 
 
 def import_cifar10(
@@ -56,18 +55,18 @@ def import_cifar10(
         if is_cifar10_folder(base):
             why = "its batches are Python pickles, which are never read; use the binary version, cifar-10-binary.tar.gz"
         raise GradsiftError(f"{str(base)!r} is not a folder of CIFAR-10's binary batches: {why}")
-    options: dict[str, Any] = {"clients": clients, "partition": partition, "alpha": alpha, "at_least": at_least}
     batches = [_read_batch(base / batch) for batch in BATCHES]
-    return _shared_out(batches, layout="channels-first", seed=seed, **options)
+    options = {"partition": partition, "alpha": alpha, "at_least": at_least, "seed": seed}
+    return _federated(batches, layout="channels-first", clients=clients, **options)
 
 
 def is_cifar10_folder(folder: Path) -> bool:
-    """Whether this looks like the author's archive, in the binary version or in the python one."""
+    """Return whether the folder has the files of CIFAR-10's archive, of its binary or its python version."""
     return any((folder / name).exists() for name in (BATCHES[0], BATCHES[0].removesuffix(".bin")))
 
 
-def _shared_out(parts: list[tuple[Array, Array]], **options: Any) -> FederatedData:
-    """Images and labels, of which the last part is the test split, as a partition among clients."""
+def _federated(parts: list[tuple[Array, Array]], **options: Any) -> FederatedData:
+    """Partition images and labels among clients; the last part is the test split."""
     images, labels = zip(*parts, strict=True)
     split = np.repeat(np.array([0, 1], dtype=np.uint8), [sum(map(len, images[:-1])), len(images[-1])])
     arrays = {"x": np.concatenate(images), "y": np.concatenate(labels), "split": split}
@@ -90,10 +89,10 @@ def _read_batch(path: Path) -> tuple[Array, Array]:
     except OSError as problem:
         raise GradsiftError(f"CIFAR-10 needs the file {path}: {problem.strerror}") from None
     if not content or len(content) % RECORD:
-        raise GradsiftError(f"{path} is truncated or not a batch: {len(content)} bytes, not records of {RECORD}")
+        raise GradsiftError(f"{path} is truncated or not a batch: {len(content)} bytes are not records of {RECORD}")
     records = np.frombuffer(content, dtype=np.uint8).reshape(-1, RECORD)
     labels = records[:, 0]
-    wrong = np.flatnonzero(labels >= CLASSES)
-    if len(wrong):
-        raise GradsiftError(f"{path} is damaged: label {labels[wrong[0]]} of image {wrong[0]} is not in 0 to 9")
+    bad = np.flatnonzero(labels >= CLASSES)
+    if len(bad):
+        raise GradsiftError(f"{path} is damaged: label {labels[bad[0]]} of image {bad[0]} is not in 0 to 9")
     return records[:, 1:].reshape(-1, 3, 32, 32), labels

@@ -1,4 +1,4 @@
-"""Map-style torch datasets of (x, y) pairs, read into tensors once: a simulated round takes rows of all clients."""
+"""Read map-style torch datasets of (x, y) pairs into tensors, because a round takes samples of all clients at once."""
 
 from typing import Any, Protocol
 
@@ -14,14 +14,14 @@ class Samples(Protocol):
     """A map-style dataset: ``len(dataset)`` and ``dataset[i]``, a pair (x, y)."""
 
     def __len__(self) -> int:
-        """How many samples."""
+        """Return the number of samples."""
 
     def __getitem__(self, index: int, /) -> Any:
-        """One pair (x, y)."""
+        """Return one pair (x, y)."""
 
 
 def read(dataset: Samples, name: str) -> tuple[Tensor, Tensor]:
-    """All samples, x [n, ...] and y [n, ...], as the dataset gives them; integer labels become int64."""
+    """Read all samples, x [n, ...] and y [n, ...]; integer labels become int64."""
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise GradsiftError(f"{name} is not a map-style dataset (len() and [i]): {type(dataset).__name__}")
     pairs = [_pair(dataset[index], f"{name}[{index}]") for index in range(len(dataset))]
@@ -35,11 +35,10 @@ def _pair(sample: Any, where: str) -> tuple[Tensor, Tensor]:
     if not isinstance(sample, tuple | list) or len(sample) != 2:
         raise GradsiftError(f"{where} is not a pair (x, y) but {type(sample).__name__}")
     for which, value in zip("xy", sample, strict=True):
-        # An image object would become bytes [H, W, C], which no model takes: its owner knows the right transform.
+        # An image object would become bytes [H, W, C], which no model takes; only the caller knows the right transform.
         if not isinstance(value, Tensor | np.ndarray | np.generic | int | float | list | tuple):
-            raise GradsiftError(
-                f"{which} of {where} is a {type(value).__name__}, not numbers: give the dataset a transform to tensors"
-            )
+            problem = f"is a {type(value).__name__}, not numbers: give the dataset a transform to tensors"
+            raise GradsiftError(f"{which} of {where} {problem}")
     return tensor(f"x of {where}", sample[0]), tensor(f"y of {where}", sample[1])
 
 

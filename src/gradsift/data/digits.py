@@ -1,6 +1,7 @@
-"""The embedded default: scikit-learn's real handwritten digits (UCI ML, 1,797 images of 8x8), no download."""
+"""Read the default data set, scikit-learn's handwritten digits (UCI ML, 1,797 images of 8x8), without a download."""
 
 import importlib
+from typing import Any
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from gradsift.data.npz import load_npz
 from gradsift.data.partition import holdout
 from gradsift.errors import GradsiftError, install
 
-INK = 16  # pixels are 0 to 16
+LARGEST_PIXEL = 16
 TEST_FRACTION = 0.2
 
 
@@ -24,7 +25,7 @@ def digits(
     """Real handwritten digits, 1,797 of 8x8, ten classes; from scikit-learn. By default 20 clients, Dirichlet(0.5).
 
     x is [n, 1, 8, 8] in [0, 1]; a client of the default partition has at least 32 samples. The test split (359 of
-    1,797, the same fraction of each class) is fixed: it depends on no option.
+    1,797, the same fraction of each class) is the same for all options.
     """
     try:
         loaded = importlib.import_module("sklearn.datasets").load_digits()
@@ -33,17 +34,9 @@ def digits(
     if partition == "dirichlet" and at_least is None:
         at_least = 32
     arrays = {
-        "x": (loaded.images / INK).astype(np.float32),
+        "x": (loaded.images / LARGEST_PIXEL).astype(np.float32),
         "y": loaded.target,
         "split": holdout(loaded.target, TEST_FRACTION, seed=0),
     }
-    return load_npz(
-        arrays,
-        name="digits",
-        clients=clients,
-        partition=partition,
-        alpha=alpha,
-        at_least=at_least,
-        classes=10,
-        seed=seed,
-    )
+    options: dict[str, Any] = {"partition": partition, "alpha": alpha, "at_least": at_least, "seed": seed}
+    return load_npz(arrays, name="digits", classes=10, clients=clients, **options)

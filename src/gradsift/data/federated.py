@@ -1,6 +1,6 @@
-"""Data that is spread over clients: the one container every source gives and every driver takes.
+"""``FederatedData``, the container of training and test samples that all readers return and all drivers take.
 
-Shapes: n training samples of all N clients, grouped by client; client i owns rows start[i] to start[i] + size[i].
+Shapes: n training samples of N clients, grouped by client; client i owns the rows start[i] to start[i] + size[i].
 """
 
 import zlib
@@ -13,18 +13,18 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from gradsift import check
-from gradsift.data.convert import client_ids, tensor
+from gradsift.data.convert import client_ids, split_mask, tensor
 from gradsift.data.datasets import Samples, read
 from gradsift.errors import GradsiftError
 
-NOBODY = -1  # the client of a test row that belongs to no client
+NOBODY = -1  # the client id of a test row that belongs to no client
 
 Partition = Callable[[NDArray[np.generic]], ArrayLike]  # labels -> client ids
 
 
 @dataclass(frozen=True, eq=False)
 class FederatedData:
-    """Training samples grouped by client, and a test split that belongs to nobody in particular."""
+    """Training samples grouped by client, and a test split that is shared by all clients."""
 
     x: Tensor  # [n, ...]
     y: Tensor  # [n] class labels (int64), or [n, ...] targets of any kind
@@ -33,13 +33,13 @@ class FederatedData:
     test_y: Tensor
     name: str = "data"
     client_names: tuple[str, ...] = field(default=(), repr=False)
-    num_classes: int | None = None  # None: as many as the labels that occur need
+    num_classes: int | None = None  # by default the largest label plus one
 
     def __post_init__(self) -> None:
-        """Refuse data that no run could use, naming what is wrong."""
+        """Refuse data that cannot be trained on."""
         size = np.asarray(self.size)
         if size.ndim != 1 or (size.dtype.kind not in "iu" and len(size)):
-            raise GradsiftError(f"size must be one integer a client, got {self.size!r}")
+            raise GradsiftError(f"size must be one integer for each client, got {self.size!r}")
         object.__setattr__(self, "size", size.astype(np.int64))
         if len(self.size) == 0:
             raise GradsiftError(f"no clients in {self.name!r}")
@@ -67,13 +67,11 @@ class FederatedData:
             check.integer("num_classes", self.num_classes, 1)
         if not self.labelled:
             return
-        for labels in (self.y, self.test_y):
-            if len(labels) and int(labels.min()) < 0:
-                raise GradsiftError(f"labels must not be negative, got {int(labels.min())} in {self.name!r}")
-            if self.num_classes is not None and len(labels) and int(labels.max()) >= self.num_classes:
-                raise GradsiftError(
-                    f"label {int(labels.max())} in {self.name!r} is outside its {self.num_classes} classes"
-                )
+        for lowest, highest in (map(int, labels.aminmax()) for labels in (self.y, self.test_y) if len(labels)):
+            if lowest < 0:
+                raise GradsiftError(f"labels must not be negative, got {lowest} in {self.name!r}")
+            if self.num_classes is not None and highest >= self.num_classes:
+                raise GradsiftError(f"label {highest} in {self.name!r} is outside its {self.num_classes} classes")
 
     @classmethod
     def from_arrays(
@@ -87,32 +85,28 @@ class FederatedData:
         client_names: Sequence[str] = (),
         num_classes: int | None = None,
     ) -> "FederatedData":
-        """Rows ``x``, ``y`` that belong to ``client`` (ids or names, 0 to N-1 after sorting); ``test`` marks test rows.
+        """Group the samples ``x``, ``y`` by ``client``, which holds ids or names; ``test`` is 1 for test samples.
 
-        Rows keep their order within a client. A client that has test rows only is refused; a test row that belongs to
-        no client has client -1.
+        Clients are numbered from 0 in the order of their sorted ids; samples keep their order within a client. A client
+        with test samples only is refused; a test sample that belongs to no client has client -1.
         """
         rows_x, rows_y = tensor("x", x), tensor("y", y)
         for which, rows in (("x", rows_x), ("y", rows_y)):
             if rows.dim() == 0:
-                raise GradsiftError(f"{which} must have one row a sample, got the number {rows.item()}")
+                raise GradsiftError(f"{which} must have one row for each sample, got the number {rows.item()}")
         if len(rows_x) != len(rows_y):
             raise GradsiftError(f"x and y differ in length: {len(rows_x)} and {len(rows_y)}")
         if not rows_y.is_floating_point():
             rows_y = rows_y.long()
         owner = client_ids(client, len(rows_x))
-        is_test = _marks(test, len(owner))
+        is_test = split_mask("test", np.zeros(len(owner)) if test is None else test, len(owner))
+        owners = np.unique(owner)
         if owner.dtype.kind == "i":
-            wrong = np.flatnonzero((owner < NOBODY) | ((owner == NOBODY) & ~is_test))
-            if len(wrong):
-                raise GradsiftError(f"client must not be negative, got {owner[wrong[0]]} in row {wrong[0]}")
-            somebody = owner != NOBODY
-        else:
-            somebody = np.ones(len(owner), dtype=bool)
-        owners = np.unique(owner[somebody])
-        names = tuple(client_names) or tuple(str(o) for o in owners)
-        if len(names) != len(owners):
-            raise GradsiftError(f"{len(names)} client names for {len(owners)} clients")
+            bad = np.flatnonzero((owner < NOBODY) | ((owner == NOBODY) & ~is_test))
+            if len(bad):
+                raise GradsiftError(f"client must not be negative, got {owner[bad[0]]} in row {bad[0]}")
+            owners = owners[owners != NOBODY]
+        names = tuple(client_names) or tuple(map(str, owners))
         train = np.flatnonzero(~is_test)
         number = np.searchsorted(owners, owner[train])
         order = torch.from_numpy(train[np.argsort(number, kind="stable")])
@@ -130,7 +124,7 @@ class FederatedData:
         client_names: Sequence[str] = (),
         num_classes: int | None = None,
     ) -> "FederatedData":
-        """One map-style torch dataset of (x, y) pairs a client; ``test`` is another."""
+        """Take one map-style torch dataset of (x, y) pairs for each client, and one as the test split."""
         if not datasets:
             raise GradsiftError("no clients: there is no dataset")
         parts = [read(dataset, f"dataset {number}") for number, dataset in enumerate(datasets)]
@@ -153,9 +147,9 @@ class FederatedData:
         name: str = "data",
         num_classes: int | None = None,
     ) -> "FederatedData":
-        """One map-style torch dataset of (x, y) pairs, shared out by ``client``: the ids, or a partitioner of labels.
+        """Partition one map-style torch dataset of (x, y) pairs by client ids, or by a function from labels to ids.
 
-        ``client=partial(gradsift.data.dirichlet, clients=20, alpha=0.5)``.
+        An example of such a function is ``client=partial(gradsift.data.dirichlet, clients=20, alpha=0.5)``.
         """
         x, y = read(dataset, "dataset")
         ids = client(y.numpy()) if callable(client) else client
@@ -167,32 +161,32 @@ class FederatedData:
 
     @property
     def num_clients(self) -> int:
-        """N."""
+        """The number of clients, N."""
         return len(self.size)
 
     @property
     def start(self) -> NDArray[np.int64]:
-        """[N] the first row of each client."""
+        """The first row of each client, [N]."""
         return np.concatenate([[0], np.cumsum(self.size)[:-1]]).astype(np.int64)
 
     @property
     def owner(self) -> NDArray[np.int64]:
-        """[n] the client of each training row."""
+        """The client of each training row, [n]."""
         return np.repeat(np.arange(self.num_clients, dtype=np.int64), self.size)
 
     @property
     def share(self) -> NDArray[np.float64]:
-        """[N] C_i / C."""
+        """The fraction of all training samples that each client has, [N]; the paper's C_i / C."""
         return np.asarray(self.size / self.size.sum(), dtype=np.float64)
 
     @property
     def labelled(self) -> bool:
-        """Whether y are class labels."""
+        """Whether y holds class labels and not targets."""
         return not self.y.is_floating_point() and self.y.dim() == 1
 
     @property
     def classes(self) -> int:
-        """How many classes there are: ``num_classes``, or else the largest label plus one."""
+        """The number of classes: ``num_classes``, by default the largest label plus one."""
         if not self.labelled:
             raise GradsiftError(f"{self.name!r} has no class labels: y is {self.y.dtype} {list(self.y.shape)}")
         if self.num_classes is not None:
@@ -200,18 +194,18 @@ class FederatedData:
         return 1 + max(int(part.max()) for part in (self.y, self.test_y) if len(part))
 
     def label(self, client: int) -> str:
-        """What to call a client in a message."""
+        """Return the number and the name of a client, for messages."""
         name = self.client_names[client] if client < len(self.client_names) else ""
         return f"{client} ({name})" if name and name != str(client) else str(client)
 
     def rows(self, client: int) -> slice:
-        """The rows of one client."""
+        """Return the training rows of one client."""
         check.integer("client", client, 0, self.num_clients - 1)
         first = int(self.size[:client].sum())
         return slice(first, first + int(self.size[client]))
 
     def subset(self, clients: Sequence[int]) -> "FederatedData":
-        """Only these clients' training data, in this order, with the same test split."""
+        """Return the training data of these clients, in this order, with the same test split."""
         if len(clients) == 0:
             raise GradsiftError(f"no clients: the subset of {self.name!r} is empty")
         if len(set(clients)) != len(clients):
@@ -222,23 +216,26 @@ class FederatedData:
         return replace(self, x=self.x[keep], y=self.y[keep], size=self.size[list(clients)], client_names=names)
 
     def at_least(self, samples: int) -> "FederatedData":
-        """Only the clients with at least so many training samples."""
+        """Return the data of the clients that have at least ``samples`` training samples."""
         enough = np.flatnonzero(self.size >= samples)
         if len(enough) == 0:
             raise GradsiftError(f"no client has {samples} training samples: the largest has {int(self.size.max())}")
         return self.subset([int(client) for client in enough])
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> "FederatedData":
-        """On a device, floating-point inputs and targets in ``dtype``."""
+        """Move the data to a device, and convert floating-point inputs and targets to ``dtype``."""
 
         def move(values: Tensor) -> Tensor:
             return values.to(device, dtype if values.is_floating_point() else None)
 
-        x, y, test_x, test_y = (move(values) for values in (self.x, self.y, self.test_x, self.test_y))
-        return replace(self, x=x, y=y, test_x=test_x, test_y=test_y)
+        return self.converted(move, move)
+
+    def converted(self, x: Callable[[Tensor], Tensor], y: Callable[[Tensor], Tensor]) -> "FederatedData":
+        """Apply the function ``x`` to the inputs and ``y`` to the labels, of the training and of the test samples."""
+        return replace(self, x=x(self.x), y=y(self.y), test_x=x(self.test_x), test_y=y(self.test_y))
 
     def fingerprint(self) -> str:
-        """A checksum of all samples, their types, and who owns them: a resumed run must see the same data."""
+        """Return a checksum of all samples, their types and their clients: a resumed run must use the same data."""
         crc = zlib.crc32(self.size.tobytes())
         for values in (self.x, self.y, self.test_x, self.test_y):
             crc = zlib.crc32(f"{values.dtype} {list(values.shape)}".encode(), crc)
@@ -250,19 +247,5 @@ class FederatedData:
 def _finite(values: Tensor) -> bool:
     if not values.is_floating_point() or values.numel() == 0:
         return True
-    # NaN and infinity both show in the extremes, which need no second tensor as large as the data.
+    # The minimum and maximum show NaN and infinity without a second tensor as large as the data.
     return all(bool(torch.isfinite(extreme)) for extreme in torch.aminmax(values))
-
-
-def _marks(test: ArrayLike | None, rows: int) -> NDArray[np.bool_]:
-    if test is None:
-        return np.zeros(rows, dtype=bool)
-    marks = np.asarray(test)
-    if marks.shape != (rows,):
-        raise GradsiftError(f"test must mark each of {rows} rows, got shape {list(marks.shape)}")
-    if marks.dtype.kind not in "biu" and rows:
-        raise GradsiftError(f"test must hold 0 (train) or 1 (test), got dtype {marks.dtype}")
-    wrong = np.flatnonzero((marks != 0) & (marks != 1))
-    if len(wrong):
-        raise GradsiftError(f"test must hold 0 (train) or 1 (test), got {marks[wrong[0]]} in row {wrong[0]}")
-    return marks.astype(bool)

@@ -1,4 +1,4 @@
-"""Download FEMNIST or CIFAR-10 through flwr-datasets, where there is a network, into the layout that ``load`` reads."""
+"""Download FEMNIST or CIFAR-10 through flwr-datasets and write the files that ``load`` reads."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -20,10 +20,10 @@ Row = Mapping[str, Any]
 
 
 def get(name: str, folder: str | os.PathLike[str]) -> Path:
-    """Fetch a data set into ``folder``, to which ``GRADSIFT_DATA`` may then point; returns the folder."""
-    if name not in _FETCH:
-        raise GradsiftError(f"cannot get {name!r}{nearest(name, list(_FETCH))}")
-    hub, write = _FETCH[name]
+    """Download a data set into ``folder``, to which ``GRADSIFT_DATA`` may then point; returns the folder."""
+    if name not in _DOWNLOADS:
+        raise GradsiftError(f"cannot get {name!r}{nearest(name, list(_DOWNLOADS))}")
+    hub, write = _DOWNLOADS[name]
     target = Path(folder)
     try:
         from flwr_datasets import FederatedDataset
@@ -34,13 +34,13 @@ def get(name: str, folder: str | os.PathLike[str]) -> Path:
         write(source.load_split, target)
     except (GradsiftError, RunError):
         raise
-    except Exception as problem:  # whatever the library raises: no network, a full disk, a data set that moved
+    except Exception as problem:  # the library may raise anything: no network, a full disk, a data set that moved
         raise RunError(f"could not get {name!r} from {hub}: {type(problem).__name__}: {problem}") from problem
     return target
 
 
 def write_femnist(split: Callable[[str], Iterable[Row]], folder: Path) -> None:
-    """femnist.npz from rows with ``image``, ``writer_id`` and ``character``; a tenth of each writer is for testing."""
+    """Write femnist.npz from rows with ``image``, ``writer_id`` and ``character``; a tenth of each writer for test."""
     images, writers, labels = [], [], []
     for row in split("train"):
         images.append(_pixels(row["image"], (28, 28)))
@@ -59,17 +59,15 @@ def write_femnist(split: Callable[[str], Iterable[Row]], folder: Path) -> None:
 
 
 def write_cifar10(split: Callable[[str], Iterable[Row]], folder: Path) -> None:
-    """cifar10/train-*.npz and cifar10/test.npz from rows with ``img`` and ``label``."""
+    """Write cifar10/train-*.npz and cifar10/test.npz from rows with ``img`` and ``label``."""
     for part in ("train", "test"):
         rows = list(split(part))
         x = np.stack([_pixels(row["img"], (32, 32, 3)) for row in rows])
         y = np.array([row["label"] for row in rows], dtype=np.uint8)
-        if part == "test":
-            _save(folder / "cifar10" / "test.npz", x=x, y=y)
-            continue
-        pieces = zip(np.array_split(x, TRAIN_PARTS), np.array_split(y, TRAIN_PARTS), strict=True)
-        for number, (some_x, some_y) in enumerate(pieces):
-            _save(folder / "cifar10" / f"train-{number}.npz", x=some_x, y=some_y)
+        names = ["test"] if part == "test" else [f"train-{number}" for number in range(TRAIN_PARTS)]
+        pieces = zip(names, np.array_split(x, len(names)), np.array_split(y, len(names)), strict=True)
+        for name, piece_x, piece_y in pieces:
+            _save(folder / "cifar10" / f"{name}.npz", x=piece_x, y=piece_y)
 
 
 def _pixels(image: Any, shape: tuple[int, ...]) -> Array:
@@ -86,7 +84,7 @@ def _save(path: Path, **arrays: Array) -> None:
     files.write(path, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
 
 
-_FETCH: dict[str, tuple[str, Callable[[Callable[[str], Iterable[Row]], Path], None]]] = {
+_DOWNLOADS: dict[str, tuple[str, Callable[[Callable[[str], Iterable[Row]], Path], None]]] = {
     "cifar10": ("uoft-cs/cifar10", write_cifar10),
     "femnist": ("flwrlabs/femnist", write_femnist),
 }

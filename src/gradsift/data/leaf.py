@@ -1,13 +1,12 @@
-"""LEAF's JSON folders (Caldas et al. 2018, https://leaf.cmu.edu): what its ``preprocess.sh`` leaves in ``data/``.
+"""Read LEAF's JSON folders (Caldas et al. 2018, https://leaf.cmu.edu), which its ``preprocess.sh`` writes to ``data/``.
 
-train/*.json and test/*.json       (or all_data/*.json, not split yet)
+A folder has train/*.json and test/*.json, or all_data/*.json without a split. Each file holds
 {"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y": [...]}}}
 """
 
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ Users = dict[str, tuple[Array, Array]]
 
 
 def is_leaf_folder(folder: Path) -> bool:
-    """Whether this looks like one."""
+    """Return whether the folder has the subfolders of LEAF."""
     return (folder / "train").is_dir() or (folder / "all_data").is_dir()
 
 
@@ -36,37 +35,39 @@ def import_leaf(
     test_fraction: float | None = None,
     seed: int = 0,
 ) -> FederatedData:
-    """A client a user, in the order of the files. Samples of numbers only (FEMNIST, synthetic), not LEAF's text.
+    """Read a LEAF folder of numbers (FEMNIST, synthetic; not LEAF's text), one client for each user in file order.
 
-    ``shape``: what LEAF's flat samples are, such as (1, 28, 28). ``new_users``: keep the test samples of users who have
-    no training data (LEAF's split by user), who are refused otherwise. An ``all_data`` folder without ``train`` is
-    split here: ``test_fraction`` (0.1) of each user's samples, keyed by ``seed``.
+    ``shape`` is the shape of a sample, such as (1, 28, 28), because LEAF stores samples flat. ``new_users`` keeps the
+    test samples of users who have no training data (LEAF's split by user); without it such users are refused. A folder
+    with ``all_data`` alone is split here: ``test_fraction`` (0.1) of each user's samples, drawn from ``seed``.
     """
     check.boolean("new_users", new_users)
     if shape is not None:
         _check_shape(shape)
     base = Path(folder)
-    if (base / "train").is_dir():
+    has_split = (base / "train").is_dir()
+    test: Users = {}
+    if has_split:
         if test_fraction is not None:
             raise GradsiftError(f"test_fraction={test_fraction!r} has no use: {str(base)!r} is split already")
-        train, test = _read(base / "train"), _read(base / "test") if (base / "test").is_dir() else {}
-        _check_strangers(train, test, base, new_users)
+        train = _read(base / "train")
+        test = _read(base / "test") if (base / "test").is_dir() else {}
+        if not new_users:
+            _check_no_new_users(train, test, base)
     elif (base / "all_data").is_dir():
-        train, test = _read(base / "all_data"), {}
+        train = _read(base / "all_data")
     else:
-        raise GradsiftError(f"{str(base)!r} is no LEAF folder: it has neither train nor all_data")
+        raise GradsiftError(f"{str(base)!r} is not a LEAF folder: it has neither train nor all_data")
     for user, (samples, _) in train.items():
         if len(samples) == 0:
             raise GradsiftError(f"user {user!r} of {str(base)!r} has no training samples")
     x, y = _joined([*train.values(), *(part for part in test.values() if len(part[0]))], base, shape)
     number = np.repeat(np.arange(len(train)), [len(samples) for samples, _ in train.values()])
     client = np.concatenate([number, np.full(len(x) - len(number), NOBODY)])
-    if (base / "train").is_dir():
-        split = client == NOBODY
-    else:
-        split = holdout(number, TEST_FRACTION if test_fraction is None else test_fraction, seed=seed)
+    fraction = TEST_FRACTION if test_fraction is None else test_fraction
+    split = client == NOBODY if has_split else holdout(client, fraction, seed=seed)
     data = FederatedData.from_arrays(x, y, client, test=split, name=base.name or "leaf", client_names=list(train))
-    return replace(data, x=numbers(data.x), y=targets(data.y), test_x=numbers(data.test_x), test_y=targets(data.test_y))
+    return data.converted(numbers, targets)
 
 
 def _check_shape(shape: object) -> None:
@@ -76,11 +77,11 @@ def _check_shape(shape: object) -> None:
         check.integer("a size of shape", size, 1)
 
 
-def _check_strangers(train: Users, test: Users, base: Path, welcome: bool) -> None:
-    strangers = [user for user in test if user not in train and len(test[user][0])]
-    if strangers and not welcome:
+def _check_no_new_users(train: Users, test: Users, base: Path) -> None:
+    new = [user for user in test if user not in train and len(test[user][0])]
+    if new:
         raise GradsiftError(
-            f"{len(strangers)} users of {base / 'test'} are not in train, the first is {strangers[0]!r}:"
+            f"{len(new)} users of {base / 'test'} are not in train, the first is {new[0]!r}:"
             " the option new_users keeps their samples as test data (--set data.new_users=true)"
         )
 
@@ -95,7 +96,7 @@ def _joined(parts: list[tuple[Array, Array]], base: Path, shape: Sequence[int] |
     if shape is None:
         return x, y
     if int(np.prod(shape)) != x[0].size:
-        raise GradsiftError(f"shape {tuple(shape)} is not that of LEAF's samples of {x[0].size} numbers")
+        raise GradsiftError(f"shape {tuple(shape)} does not fit LEAF's samples of {x[0].size} numbers")
     return x.reshape(len(x), *shape), y
 
 
@@ -118,19 +119,18 @@ def _file(path: Path) -> Users:
     except (OSError, ValueError, RecursionError) as problem:
         raise GradsiftError(f"cannot read {path}: {problem}") from None
     if not isinstance(content, dict) or not isinstance(content.get("user_data"), dict):
-        raise GradsiftError(f"{path} is no LEAF file: it has no 'user_data'")
+        raise GradsiftError(f"{path} is not a LEAF file: it has no 'user_data'")
     data, users = content["user_data"], content.get("users")
     if not isinstance(users, list) or not all(isinstance(user, str) for user in users):
-        raise GradsiftError(f"{path} is no LEAF file: it has no list 'users' of names")
+        raise GradsiftError(f"{path} is not a LEAF file: it has no list 'users' of names")
     counts = content.get("num_samples")
     if not isinstance(counts, list) or len(counts) != len(users):
         raise GradsiftError(f"{path} is damaged: 'num_samples' does not have one number for each of 'users'")
     if len(set(users)) != len(users) or set(users) != set(data):
         odd = sorted(str(user) for user in set(users) ^ set(data)) or ["one is listed twice"]
         raise GradsiftError(f"{path} is damaged: 'users' and 'user_data' differ: {odd[0]}")
-    return {
-        user: _samples(data[user], count, f"user {user!r} of {path}") for user, count in zip(users, counts, strict=True)
-    }
+    pairs = zip(users, counts, strict=True)
+    return {user: _samples(data[user], count, f"user {user!r} of {path}") for user, count in pairs}
 
 
 def _samples(entry: Any, count: Any, where: str) -> tuple[Array, Array]:
@@ -140,15 +140,13 @@ def _samples(entry: Any, count: Any, where: str) -> tuple[Array, Array]:
         raise GradsiftError(f"{where} has {len(entry['x'])} x and {len(entry['y'])} y for num_samples {count!r}")
     if count == 0:
         return np.empty(0), np.empty(0)
-    columns = []
-    for column in ("x", "y"):
-        if _has_text(entry[column][0]):
-            raise GradsiftError(f"{column} of {where} is text; gradsift takes numbers: encode it first")
-        columns.append(tensor(f"{column} of {where}", entry[column]).numpy())
-    return columns[0], columns[1]
+    return _array(entry["x"], f"x of {where}"), _array(entry["y"], f"y of {where}")
 
 
-def _has_text(value: Any) -> bool:
-    while isinstance(value, list) and value:
-        value = value[0]
-    return isinstance(value, str)
+def _array(values: list[Any], where: str) -> Array:
+    first: Any = values
+    while isinstance(first, list) and first:
+        first = first[0]
+    if isinstance(first, str):
+        raise GradsiftError(f"{where} is text; gradsift takes numbers: encode it first")
+    return tensor(where, values).numpy()

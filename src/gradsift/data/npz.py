@@ -1,17 +1,17 @@
-"""The project's own import format: an ``.npz`` of arrays, a row a sample. No pickle is ever read.
+"""Read and write federated data as an ``.npz`` file with one row for each sample. Pickled objects are never read.
 
-x       [n, ...]       samples; bytes are pixels, see ``layout``
-y       [n]            class labels, or [n, ...] targets
-client  [n]            optional: the owner of each row, an integer or a name; -1 for a test row that is nobody's
-split   [n]            optional: 0 train, 1 test
-client_name  [clients] optional: what to call client id i
-classes      []        optional: how many classes there are, if more than the labels show
-layout       []        optional: how x is stored, "auto" if absent
+x            [n, ...]   samples; bytes are pixels, see ``layout``
+y            [n]        class labels, or [n, ...] targets
+client       [n]        optional: the client of each row, an integer or a name; -1 for a test row of no client
+split        [n]        optional: 0 train, 1 test
+client_name  [clients]  optional: the name of client id i
+classes      []         optional: the number of classes, by default the largest label plus one
+layout       []         optional: how x is stored, by default "auto"
 """
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from gradsift import check
 from gradsift.data import partition as partitions
-from gradsift.data.convert import check_layout, client_ids, inputs, targets, tensor
+from gradsift.data.convert import check_layout, client_ids, inputs, split_mask, targets, tensor
 from gradsift.data.federated import NOBODY, FederatedData
 from gradsift.errors import GradsiftError
 from gradsift.records import files
@@ -32,7 +32,7 @@ Array = NDArray[Any]
 
 
 def read_arrays(path: Path, names: Collection[str] = ARRAYS) -> dict[str, Array]:
-    """Those arrays of an ``.npz`` that it has; a file that is damaged, or that would need unpickling, is refused."""
+    """Read those of the arrays ``names`` that an ``.npz`` has; a damaged file and pickled objects are refused."""
     try:
         with path.open("rb") as file:
             if not file.read(6).startswith((b"PK", np.lib.format.MAGIC_PREFIX)):
@@ -59,11 +59,11 @@ def read_arrays(path: Path, names: Collection[str] = ARRAYS) -> dict[str, Array]
 
 
 def _check_directory(archive: Any) -> None:
-    """A damaged directory must not make an optional array (``split``) just seem absent."""
+    """Refuse a damaged zip directory, which could make an optional array such as ``split`` seem absent."""
     for member in archive.zip.infolist():
-        if member.comment:  # numpy writes none: it is the entry of the next array, swallowed by a wrong length
+        if member.comment:  # numpy writes none: a wrong length made it of the entry of the next array
             raise ValueError(f"the entry of {member.filename} is damaged")
-        archive.zip.open(member).close()  # compares the name here with the one beside the data
+        archive.zip.open(member).close()  # compares the name in the directory with the one next to the data
 
 
 def load_npz(
@@ -79,71 +79,52 @@ def load_npz(
     classes: int | None = None,
     seed: int = 0,
 ) -> FederatedData:
-    """Data from an ``.npz`` (or its arrays in a dict): the table above, and ``gradsift.data.convert.inputs`` for x.
+    """Read data from an ``.npz``, or from a dict with its arrays; ``gradsift.data.convert.inputs`` describes layouts.
 
-    With a ``client`` array its own ids are used (``clients=n``: the n lowest only); ``partition`` ("one-class",
-    "dirichlet", "iid") shares the training rows out afresh among ``clients``, and is needed where there is none.
-    Without a ``split`` array, ``test_fraction`` (0.1) of each client's rows is held out, of all rows where there are no
-    clients yet; ``seed`` keys that and the partition.
+    The clients are those of the ``client`` array; ``clients=n`` takes the n lowest ids. With a ``partition``
+    ("one-class", "dirichlet", "iid") the training rows are distributed anew among ``clients``; it is required if there
+    is no ``client`` array. Without a ``split`` array, ``test_fraction`` (0.1) of each client's rows is held out, or of
+    all rows if they are yet to be distributed. ``seed`` determines both the partition and the rows held out.
     """
     if isinstance(source, Mapping):
         arrays, name = dict(source), name or "data"
     else:
         path = Path(source)
         arrays, name = read_arrays(path), name or path.stem
-    samples = _checked_length(arrays, name)
+    samples = _check_arrays(arrays, name)
     layout = str(arrays.get("layout", "auto")) if layout is None else layout
     check_layout(layout)
     if classes is None and "classes" in arrays:
-        classes = _scalar(arrays["classes"], "classes", name)
-    split = _split(arrays["split"], name) if "split" in arrays else None
-    if split is not None and test_fraction is not None:
-        raise GradsiftError(f"test_fraction={test_fraction!r} has no use: {name!r} has a split of its own")
-    fraction = TEST_FRACTION if test_fraction is None else test_fraction
-    names: list[str] = []
-    if partition is None:
-        if "client" not in arrays:
-            raise GradsiftError(
-                f"{name!r} does not say who owns its rows: choose a partition ({', '.join(partitions.PARTITIONS[1:])})"
-                " and a number of clients (--partition, --clients)"
-            )
-        partition = "natural"
-    if partition == "natural" and "client" in arrays:
-        for option, value in (("alpha", alpha), ("at_least", at_least)):
-            if value is not None:
-                raise GradsiftError(f"{option}={value!r} is for partition 'dirichlet'; {name!r} has its own clients")
-        owner: Array = client_ids(arrays["client"], samples)
-        if split is None:
-            split = partitions.holdout(owner, fraction, seed=seed)
-        if clients is not None:
-            keep = _first(owner, clients, name)
-            owner, split = owner[keep], split[keep]
-            arrays["x"], arrays["y"] = arrays["x"][keep], arrays["y"][keep]
-        names = _names(arrays, owner, name)
-    else:
-        if split is None:
-            split = partitions.holdout(np.zeros(samples, dtype=np.int64), fraction, seed=seed)
-        owner = np.full(samples, NOBODY, dtype=np.int64)
-        owner[~split] = partitions.assign(
-            partition, arrays["y"][~split], clients, alpha=alpha, at_least=at_least, seed=seed
+        classes = int(arrays["classes"])
+    if partition is None and "client" not in arrays:
+        raise GradsiftError(
+            f"{name!r} does not say who owns its rows: choose a partition ({', '.join(partitions.PARTITIONS[1:])})"
+            " and a number of clients (--partition, --clients)"
         )
-    # Bytes are put in order first and made floats after: a quarter of the traffic.
-    data = FederatedData.from_arrays(
-        arrays["x"], arrays["y"], owner, test=split, name=name, client_names=names, num_classes=classes
-    )
-    if layout == "as-is":
-        return data
-    return replace(
-        data,
-        x=inputs(data.x, layout),
-        y=targets(data.y),
-        test_x=inputs(data.test_x, layout),
-        test_y=targets(data.test_y),
-    )
+    natural = "client" in arrays and partition in (None, "natural")
+    owner: Array = client_ids(arrays["client"], samples) if natural else np.full(samples, NOBODY)
+    if "split" not in arrays:
+        test = partitions.holdout(owner, TEST_FRACTION if test_fraction is None else test_fraction, seed=seed)
+    elif test_fraction is None:
+        test = split_mask(f"split of {name!r}", arrays["split"], samples)
+    else:
+        raise GradsiftError(f"test_fraction={test_fraction!r} has no use: {name!r} has a split of its own")
+    x, y, names = arrays["x"], arrays["y"], []
+    if natural:
+        partitions.check_options("natural", alpha, at_least)
+        if clients is not None:
+            keep = _first_clients(owner, clients, name)
+            x, y, owner, test = x[keep], y[keep], owner[keep], test[keep]
+        names = _client_names(arrays, owner, name)
+    else:
+        owner[~test] = partitions.assign(str(partition), y[~test], clients, alpha=alpha, at_least=at_least, seed=seed)
+    # Rows are sorted by client before bytes become floats, which are four times as large.
+    data = FederatedData.from_arrays(x, y, owner, test=test, name=name, client_names=names, num_classes=classes)
+    return data if layout == "as-is" else data.converted(partial(inputs, layout=layout), targets)
 
 
 def save_npz(data: FederatedData, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """Write data as an ``.npz`` that ``load_npz`` reads back exactly."""
+    """Write data to an ``.npz`` from which ``load_npz`` reads exactly the same data."""
     path = Path(path)
     if path.suffix != ".npz":
         raise GradsiftError(f"the file must be called something.npz, got {str(path)!r}")
@@ -173,56 +154,43 @@ def _stacked(train: Any, test: Any) -> Array:
     return np.concatenate([rows, test.cpu().numpy()]) if len(test) else rows
 
 
-def _checked_length(arrays: Mapping[str, Array], name: str) -> int:
+def _check_arrays(arrays: Mapping[str, Array], name: str) -> int:
+    """Refuse arrays whose types or lengths are wrong; returns the number of samples."""
     for needed in ("x", "y"):
         if needed not in arrays:
             raise GradsiftError(f"{name!r} has no array {needed!r}, only {', '.join(sorted(arrays)) or 'none'}")
     columns = [column for column in ("x", "y", "client", "split") if column in arrays]
     for column in columns:
         if arrays[column].ndim == 0:
-            raise GradsiftError(f"{column!r} of {name!r} must have one row a sample, got a single value")
+            raise GradsiftError(f"{column!r} of {name!r} must have one row for each sample, got a single value")
     lengths = {column: len(arrays[column]) for column in columns}
     if len(set(lengths.values())) > 1:
         raise GradsiftError(f"the arrays of {name!r} differ in length: {lengths}")
     if lengths["x"] == 0:
         raise GradsiftError(f"{name!r} has no samples")
     for column in ("x", "y"):
-        tensor(f"{column} of {name!r}", arrays[column][:1])  # refuses what is not numbers
+        tensor(f"{column} of {name!r}", arrays[column][:1])  # refuses anything but numbers
+    classes = arrays.get("classes", np.array(0))
+    if classes.ndim != 0 or classes.dtype.kind not in "iu":
+        raise GradsiftError(f"classes of {name!r} must be one integer, got {classes.dtype} {list(classes.shape)}")
     return lengths["x"]
 
 
-def _split(values: Array, name: str) -> NDArray[np.bool_]:
-    if values.ndim != 1 or values.dtype.kind not in "biuf":
-        raise GradsiftError(f"split of {name!r} must be [n] of 0 and 1, got {values.dtype} {list(values.shape)}")
-    wrong = np.flatnonzero((values != 0) & (values != 1))
-    if len(wrong):
-        raise GradsiftError(
-            f"split of {name!r} must be 0 (train) or 1 (test), got {values[wrong[0]]} in row {wrong[0]}"
-        )
-    return values.astype(bool)
-
-
-def _scalar(values: Array, what: str, name: str) -> int:
-    if values.ndim != 0 or values.dtype.kind not in "iu":
-        raise GradsiftError(f"{what} of {name!r} must be one integer, got {values.dtype} {list(values.shape)}")
-    return int(values)
-
-
-def _first(owner: Array, clients: int, name: str) -> NDArray[np.intp]:
-    """The rows of the ``clients`` lowest ids, and the test rows that are nobody's."""
+def _first_clients(owner: Array, clients: int, name: str) -> NDArray[np.intp]:
+    """Return the rows of the ``clients`` lowest ids, and the test rows that belong to no client."""
     ids = np.unique(owner)
     ids = ids[ids != NOBODY] if owner.dtype.kind == "i" else ids
     check.integer("clients", clients, 1)
     if clients > len(ids):
         raise GradsiftError(f"{name!r} has {len(ids)} clients, cannot take {clients!r} of them")
-    return np.flatnonzero(owner <= ids[clients - 1])  # nobody, -1, is below every id
+    return np.flatnonzero(owner <= ids[clients - 1])  # NOBODY is below every id
 
 
-def _names(arrays: Mapping[str, Array], owner: Array, name: str) -> list[str]:
+def _client_names(arrays: Mapping[str, Array], owner: Array, name: str) -> list[str]:
     if "client_name" not in arrays or owner.dtype.kind != "i":
         return []
     names = arrays["client_name"]
-    ids = np.unique(owner[owner != NOBODY])
-    if names.ndim != 1 or (len(ids) and (ids[-1] >= len(names) or ids[0] < 0)):
+    ids = np.unique(owner[owner >= 0])
+    if names.ndim != 1 or (len(ids) and ids[-1] >= len(names)):
         raise GradsiftError(f"client_name of {name!r} has shape {list(names.shape)}, the largest client is {ids[-1]}")
     return [str(names[i]) for i in ids]

@@ -1,7 +1,6 @@
-"""Who gets which sample: pure functions from labels [n] to client numbers [n], 0 to clients - 1.
+"""Partition samples among clients: pure functions from labels [n] to client numbers [n], 0 to clients - 1.
 
-Every client gets at least one sample. The draws are keyed by (seed, "partition"): the same labels, clients and seed
-give the same answer everywhere.
+Every client gets at least one sample. The same labels, clients and seed give the same partition on every machine.
 """
 
 import numpy as np
@@ -19,15 +18,15 @@ DEFAULT_ALPHA = 0.5
 
 
 def natural(ids: ArrayLike) -> Clients:
-    """The data's own owners (a writer, a site): ids of any kind, numbered in sorted order."""
+    """Keep the clients of the data (a writer, a site): number ids of any type in sorted order."""
     owners = np.asarray(ids)
     if owners.ndim != 1 or len(owners) == 0:
-        raise GradsiftError(f"ids must name one owner a sample, got shape {list(owners.shape)}")
+        raise GradsiftError(f"ids must name one owner for each sample, got shape {list(owners.shape)}")
     return np.unique(owners, return_inverse=True)[1].astype(np.int64)
 
 
 def iid(labels: ArrayLike, clients: int, *, seed: int = 0) -> Clients:
-    """Samples dealt out at random; clients differ by at most one sample."""
+    """Distribute the samples at random; the sizes of clients differ by at most one sample."""
     samples = len(np.asarray(labels))
     _check(samples, clients, seed)
     owner = np.empty(samples, dtype=np.int64)
@@ -36,9 +35,9 @@ def iid(labels: ArrayLike, clients: int, *, seed: int = 0) -> Clients:
 
 
 def one_class(labels: ArrayLike, clients: int, *, seed: int = 0) -> Clients:
-    """One class a client (the paper's CIFAR-10): of the K classes that occur, client i holds the (i mod K)-th.
+    """Give each client one class, as the paper does for CIFAR-10: client i has the (i mod K)-th of the K classes.
 
-    The samples of a class are dealt out at random among its clients, who differ by at most one sample.
+    The samples of a class are distributed at random among its clients, whose sizes differ by at most one sample.
     """
     number, classes = _numbered(labels)
     _check(len(number), clients, seed)
@@ -46,9 +45,9 @@ def one_class(labels: ArrayLike, clients: int, *, seed: int = 0) -> Clients:
         raise GradsiftError(f"{clients} clients with one class each cannot hold {len(classes)} classes")
     source = rng(seed, "partition")
     owner = np.empty(len(number), dtype=np.int64)
-    for which, label in enumerate(classes):
-        holders = np.arange(which, clients, len(classes))
-        rows = source.permutation(np.flatnonzero(number == which))
+    for index, label in enumerate(classes):
+        holders = np.arange(index, clients, len(classes))
+        rows = source.permutation(np.flatnonzero(number == index))
         if len(rows) < len(holders):
             raise GradsiftError(f"class {label} has {len(rows)} samples for {len(holders)} clients")
         owner[rows] = holders[np.arange(len(rows)) % len(holders)]
@@ -58,24 +57,22 @@ def one_class(labels: ArrayLike, clients: int, *, seed: int = 0) -> Clients:
 def dirichlet(
     labels: ArrayLike, clients: int, *, alpha: float = DEFAULT_ALPHA, at_least: int = 1, seed: int = 0
 ) -> Clients:
-    """Each class is cut among the clients in proportions drawn from a symmetric Dirichlet(alpha).
+    """Split each class among the clients in proportions drawn from a symmetric Dirichlet(alpha).
 
-    Small alpha: each class sits with few clients; large alpha: nearly i.i.d. A client left with fewer than
-    ``at_least`` samples is then filled up, lowest client first: one sample at a time from the client that has most
-    (the lowest of several), of the class it has most of (again the lowest), the last sample it has of that class.
+    With a small alpha few clients have most of a class; a large alpha is nearly i.i.d. Clients with fewer than
+    ``at_least`` samples are then filled up, in ascending order, one sample at a time. A sample is taken from the client
+    with most samples: the last of the class of which it has most. In a tie the lowest client or class is taken.
     """
     number, classes = _numbered(labels)
     _check(len(number), clients, seed)
-    check.real("alpha", alpha)
-    if alpha <= 0:
-        raise GradsiftError(f"alpha must be above 0, got {alpha!r}")
+    check.real("alpha", alpha, above=0)
     check.integer("at_least", at_least, 1)
     if clients * at_least > len(number):
         raise GradsiftError(f"{clients} clients with at least {at_least} samples each need more than {len(number)}")
     source = rng(seed, "partition")
     owner = np.empty(len(number), dtype=np.int64)
-    for which in range(len(classes)):
-        rows = source.permutation(np.flatnonzero(number == which))
+    for index in range(len(classes)):
+        rows = source.permutation(np.flatnonzero(number == index))
         proportions = source.dirichlet(np.full(clients, alpha))
         cuts = (np.cumsum(proportions)[:-1] * len(rows)).astype(np.int64)
         owner[rows] = np.searchsorted(cuts, np.arange(len(rows)), side="right")
@@ -88,18 +85,18 @@ def _filled(owner: Clients, number: Clients, clients: int, at_least: int) -> Cli
     size = held.sum(axis=1)
     if size.min() >= at_least:
         return owner
-    # Rows ordered by (client, class, row): the samples that client i has of class c end at end[i, c].
+    # With rows ordered by (client, class, row), the samples that client i has of class c end at end[i, c].
     order = np.lexsort((number, owner))
     end = np.cumsum(held).reshape(clients, classes)
     owner = owner.copy()
     for needy in np.flatnonzero(size < at_least):
         while size[needy] < at_least:
-            # Some client is above the average and so above at_least: no donor becomes needy or gives what it was given.
+            # The largest client is above the average, so above at_least: it was never filled up and stays large enough.
             donor = int(size.argmax())
-            which = int(held[donor].argmax())
-            end[donor, which] -= 1
-            owner[order[end[donor, which]]] = needy
-            held[donor, which] -= 1
+            largest = int(held[donor].argmax())
+            end[donor, largest] -= 1
+            owner[order[end[donor, largest]]] = needy
+            held[donor, largest] -= 1
             size[donor] -= 1
             size[needy] += 1
     return owner
@@ -114,7 +111,7 @@ def assign(
     at_least: int | None = None,
     seed: int = 0,
 ) -> Clients:
-    """The partitioner called ``partition`` (all but "natural", which needs ids): what the data sources call."""
+    """Partition by the function called ``partition``: any but "natural", which needs ids and not labels."""
     if partition not in PARTITIONS:
         raise GradsiftError(f"unknown partition {partition!r}{nearest(partition, PARTITIONS)}")
     if partition == "natural":
@@ -122,35 +119,40 @@ def assign(
     if clients is None:
         raise GradsiftError(f"partition {partition!r} needs a number of clients (--clients)")
     if partition == "dirichlet":
-        concentration = DEFAULT_ALPHA if alpha is None else alpha
-        least = 1 if at_least is None else at_least
-        return dirichlet(labels, clients, alpha=concentration, at_least=least, seed=seed)
-    for name, value in (("alpha", alpha), ("at_least", at_least)):
-        if value is not None:
-            raise GradsiftError(f"{name}={value!r} is for partition 'dirichlet', not for {partition!r}")
+        alpha, at_least = DEFAULT_ALPHA if alpha is None else alpha, 1 if at_least is None else at_least
+        return dirichlet(labels, clients, alpha=alpha, at_least=at_least, seed=seed)
+    check_options(partition, alpha, at_least)
     return (iid if partition == "iid" else one_class)(labels, clients, seed=seed)
 
 
-def holdout(groups: ArrayLike, fraction: float, *, seed: int = 0) -> NDArray[np.bool_]:
-    """A random test split: True for about this fraction of the samples of each group (a client, a class).
+def check_options(partition: str, alpha: float | None, at_least: int | None) -> None:
+    """Refuse the options of the Dirichlet partition for another one."""
+    for name, value in (("alpha", alpha), ("at_least", at_least)):
+        if value is not None:
+            raise GradsiftError(f"{name}={value!r} is for partition 'dirichlet', not for {partition!r}")
 
-    Of s samples, round(fraction * s) are held out, but never all: each group keeps at least one.
+
+def holdout(groups: ArrayLike, fraction: float, *, seed: int = 0) -> NDArray[np.bool_]:
+    """Choose test samples at random: returns True for about this fraction of each group (a client, a class).
+
+    Of s samples, round(fraction * s) are held out, but at least one stays in each group.
     """
     check.real("fraction", fraction, 0.0)
     if fraction >= 1:
         raise GradsiftError(f"the fraction held out for test must be below 1, got {fraction!r}")
     check.integer("seed", seed, 0, 2**64 - 1)
     number = natural(groups)
-    held = np.zeros(len(number), dtype=bool)
+    test = np.zeros(len(number), dtype=bool)
     order = np.argsort(number, kind="stable")
     ends = np.cumsum(np.bincount(number))
     for group, rows in enumerate(np.split(order, ends[:-1])):
         count = min(round(fraction * len(rows)), len(rows) - 1)
-        held[rng(seed, "holdout", client=group).permutation(rows)[:count]] = True
-    return held
+        test[rng(seed, "holdout", client=group).permutation(rows)[:count]] = True
+    return test
 
 
 def _numbered(labels: ArrayLike) -> tuple[Clients, NDArray[np.int64]]:
+    """Return each label as its place among the classes that occur, and these classes."""
     values = np.asarray(labels)
     if values.ndim != 1 or values.dtype.kind not in "iub":
         raise GradsiftError(f"labels must be [n] class labels, got {values.dtype} {list(values.shape)}")
