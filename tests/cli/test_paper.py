@@ -161,7 +161,7 @@ def test_a_limit_of_time_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         (("fig4", "--rounds", "5"), "--rounds has no meaning for fig4: a budget ends these runs, --cost-budget"),
         (("fig4", "--device", "tpu"), "device 'tpu' cannot be used"),
         (("fig4", "--device", "tpu", "--jobs", "2"), "device 'tpu' cannot be used"),
-        (("fig4", "--scale", "paper"), "GRADSIFT_DATA is 'gone', which is none"),
+        (("fig4", "--scale", "paper"), "GRADSIFT_DATA is 'gone', which is not a folder"),
     ],
 )
 def test_what_cannot_be_is_refused(

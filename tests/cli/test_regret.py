@@ -168,7 +168,7 @@ def test_a_limit_of_time_keeps_what_is_done(capsys: pytest.CaptureFixture[str]) 
         (("--device", "tpu", "--model", "mlp"), "device 'tpu' cannot be used"),
         (("--lr", "nan", "--model", "mlp"), "lr must be a finite number, got nan"),
         (("--batch-size", "0", "--jobs", "2", "--model", "mlp"), "batch_size must be at least 1, got 0"),
-        (("--like", "femnist", "--scale", "paper"), "GRADSIFT_DATA is 'gone', which is none"),
+        (("--like", "femnist", "--scale", "paper"), "GRADSIFT_DATA is 'gone', which is not a folder"),
         (("--report", "--results", "nope", "--model", "mlp"), "none of these runs is in runs/regret-digits or nope"),
     ],
 )
