@@ -24,7 +24,7 @@ from gradsift import Round, Sparse, apply, sparsifier
 from gradsift.data import femnist
 from gradsift.models import paper_cnn
 from gradsift.wire import Limits, decode, encode, encoded_size, huffman, sets, values
-from gradsift.wire.huffman import Part
+from gradsift.wire.bits import Part
 from gradsift.wire.number_types import number_type
 
 try:

@@ -177,7 +177,7 @@ def options(**given: Any) -> Callable[[Path], object]:
         (training({"a": (["to be or not"], ["t"])}), "is text; gradsift takes numbers: encode it first"),
         (training({"a": ([[1.0]], ["cat"])}), "y of user 'a' of"),
         (training({"a": ([[1.0]], [-3])}), "labels must not be negative, got -3"),
-        (training({"a": ([[float("nan")]], [3])}), "holds NaN or infinity"),
+        (training({"a": ([[float("nan")]], [3])}), "must be finite, got nan at [0, 0]"),
         (training({"a": ([[None]], [3])}), "must hold numbers, got dtype object"),
         (twice, "user 'b' is in two files of"),
         (options(test_fraction=0.2), "test_fraction=0.2 has no use:"),

@@ -210,7 +210,10 @@ def marked(row: int, **changes: Any) -> Arrays:
         (lambda: load_npz(marked(0, client=-1)), "client must not be negative, got -1 in row 0"),
         (lambda: load_npz(marked(4, client=9)), "client 4 (9) of 'data' has no training samples"),
         (lambda: load_npz(marked(0, client=0.5)), "client must hold integers or names, got dtype float64"),
-        (lambda: load_npz({**complete(), "x": np.full((40, 2), np.nan)}), "x of 'data' holds NaN or infinity"),
+        (
+            lambda: load_npz({**complete(), "x": np.full((40, 2), np.nan)}),
+            "x of 'data' must be finite, got nan at [0, 0]",
+        ),
         (lambda: load_npz({**complete(), "x": np.array(["a"] * 40)}), "x of 'data' must hold numbers, got dtype <U1"),
         (lambda: load_npz({**complete(), "y": np.array(["a"] * 40)}), "y of 'data' must hold numbers, got dtype <U1"),
         (lambda: load_npz(complete(), clients=5), "'data' has 4 clients, cannot take 5 of them"),

@@ -68,7 +68,7 @@ def test_options_reach_the_model_and_replace_sizes() -> None:
             "mlp",
             data_of((4,), None),
             {},
-            "'some' has no class labels: say how many outputs the model has, its option classes",
+            "'some' has no class labels: set the model's option classes to its number of outputs",
         ),
         ("small-cnn", data_of((1, 2, 2)), {}, "image_size must be at least 4, got 2"),
     ],

@@ -45,7 +45,8 @@ def inputs(values: Tensor, layout: str = "auto", name: str = "x") -> Tensor:
     channel, and [n, H, W, C] becomes [n, C, H, W] if the layout is ``"channels-last"``, or if it is ``"auto"`` and C is
     1, 3 or 4.
     """
-    check_layout(layout)
+    if layout not in LAYOUTS:
+        raise GradsiftError(f"unknown layout {layout!r}{nearest(layout, LAYOUTS)}")
     if layout == "as-is":
         return values
     if _are_token_ids(values):
@@ -69,12 +70,6 @@ def numbers(values: Tensor) -> Tensor:
 
 def _are_token_ids(values: Tensor) -> bool:
     return not values.is_floating_point() and values.dtype not in (torch.uint8, torch.bool)
-
-
-def check_layout(layout: str) -> None:
-    """Refuse an unknown layout."""
-    if layout not in LAYOUTS:
-        raise GradsiftError(f"unknown layout {layout!r}{nearest(layout, LAYOUTS)}")
 
 
 def _is_channels_last(images: Tensor, name: str) -> bool:

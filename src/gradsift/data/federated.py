@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from gradsift import check
+from gradsift import check, check_tensors
 from gradsift.data.convert import client_ids, split_mask, tensor
 from gradsift.data.datasets import Samples, read
 from gradsift.errors import GradsiftError
@@ -60,9 +60,10 @@ class FederatedData:
             kinds = [(part.dtype, list(part.shape[1:])) for part in (train, test)]
             if len(test) and kinds[0] != kinds[1]:
                 raise GradsiftError(f"{which} and test_{which} of {self.name!r} differ: {kinds[0]} and {kinds[1]}")
-            for prefix, values in (("", train), ("test_", test)):
-                if not _finite(values):
-                    raise GradsiftError(f"{prefix}{which} of {self.name!r} holds NaN or infinity")
+            for label, values in ((which, train), (f"test_{which}", test)):
+                # The minimum and maximum show NaN and infinity without a second tensor as large as the data.
+                if values.is_floating_point() and values.numel() and not all(map(torch.isfinite, values.aminmax())):
+                    check_tensors.finite(f"{label} of {self.name!r}", values)
         if self.num_classes is not None:
             check.integer("num_classes", self.num_classes, 1)
         if not self.labelled:
@@ -242,10 +243,3 @@ class FederatedData:
             flat = values.detach().cpu().contiguous().reshape(-1)
             crc = zlib.crc32(flat.view(torch.uint8).numpy().data, crc)
         return f"{crc:08x}"
-
-
-def _finite(values: Tensor) -> bool:
-    if not values.is_floating_point() or values.numel() == 0:
-        return True
-    # The minimum and maximum show NaN and infinity without a second tensor as large as the data.
-    return all(bool(torch.isfinite(extreme)) for extreme in torch.aminmax(values))

@@ -52,8 +52,12 @@ def import_leaf(
             raise GradsiftError(f"test_fraction={test_fraction!r} has no use: {str(base)!r} is split already")
         train = _read(base / "train")
         test = _read(base / "test") if (base / "test").is_dir() else {}
-        if not new_users:
-            _check_no_new_users(train, test, base)
+        new = [user for user in test if user not in train and len(test[user][0])]
+        if new and not new_users:
+            raise GradsiftError(
+                f"{len(new)} users of {base / 'test'} are not in train, the first is {new[0]!r}:"
+                " the option new_users keeps their samples as test data (--set data.new_users=true)"
+            )
     elif (base / "all_data").is_dir():
         train = _read(base / "all_data")
     else:
@@ -75,15 +79,6 @@ def _check_shape(shape: object) -> None:
         raise GradsiftError(f"shape must be the sizes of a sample, such as 1,28,28, got {shape!r}")
     for size in shape:
         check.integer("a size of shape", size, 1)
-
-
-def _check_no_new_users(train: Users, test: Users, base: Path) -> None:
-    new = [user for user in test if user not in train and len(test[user][0])]
-    if new:
-        raise GradsiftError(
-            f"{len(new)} users of {base / 'test'} are not in train, the first is {new[0]!r}:"
-            " the option new_users keeps their samples as test data (--set data.new_users=true)"
-        )
 
 
 def _joined(parts: list[tuple[Array, Array]], base: Path, shape: Sequence[int] | None) -> tuple[Array, Array]:

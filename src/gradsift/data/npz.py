@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from gradsift import check
 from gradsift.data import partition as partitions
-from gradsift.data.convert import check_layout, client_ids, inputs, split_mask, targets, tensor
+from gradsift.data.convert import client_ids, inputs, split_mask, targets, tensor
 from gradsift.data.federated import NOBODY, FederatedData
 from gradsift.errors import GradsiftError
 from gradsift.records import files
@@ -93,7 +93,6 @@ def load_npz(
         arrays, name = read_arrays(path), name or path.stem
     samples = _check_arrays(arrays, name)
     layout = str(arrays.get("layout", "auto")) if layout is None else layout
-    check_layout(layout)
     if classes is None and "classes" in arrays:
         classes = int(arrays["classes"])
     if partition is None and "client" not in arrays:

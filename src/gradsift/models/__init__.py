@@ -1,4 +1,4 @@
-"""The paper's CNN, and small models for small data; any other ``torch.nn.Module`` works as well."""
+"""Models by name: the paper's CNN and two small models. Any other ``torch.nn.Module`` can be trained as well."""
 
 from gradsift.models.local_response_norm import LocalResponseNorm
 from gradsift.models.named import model, models

@@ -1,7 +1,9 @@
-"""Initial weights drawn from a seed on the host: the same on every device, torch's global generator left alone."""
+"""Draw initial weights from a seed on the host: the same for every device, and without torch's global generator.
+
+The modules given here must be made on torch's device "meta", on which layers draw no weights of their own.
+"""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -13,44 +15,43 @@ from gradsift.draws import rng
 
 Floats = NDArray[np.float64]
 
+STD = BIAS = 0.1  # of the paper's CNN
 
-def built(make: Callable[[], nn.Module], draw: Callable[[nn.Module, int], None], seed: int) -> nn.Module:
-    """The module that ``make`` makes, its weights set by ``draw`` alone."""
-    check.integer("seed", seed, 0, 2**64 - 1)
-    # torch's layers draw weights of their own from the global generator as they are made; on "meta" they draw nothing.
-    with torch.device("meta"):
-        module = make()
-    module.to_empty(device="cpu")
-    draw(module, seed)
+
+def truncated_normal(module: nn.Module, seed: int) -> nn.Module:
+    """Draw weights from N(0, 0.1^2) truncated at two standard deviations, as TensorFlow does; biases are 0.1."""
+    source = _allocate(module, seed)
+    for parameter in module.parameters():
+        if parameter.dim() == 1:
+            nn.init.constant_(parameter, BIAS)
+        else:
+            _set(parameter, STD * _standard_truncated(source, parameter.numel()))
     return module
 
 
-def truncated_normal(module: nn.Module, seed: int, std: float = 0.1, bias: float = 0.1) -> None:
-    """Weights from a normal distribution cut off at two standard deviations (TensorFlow's truncated_normal)."""
-    source = rng(seed, "initial weights")
-    for parameter in module.parameters():
-        if parameter.dim() == 1:
-            nn.init.constant_(parameter, bias)
-        else:
-            _set(parameter, std * _truncated(source, parameter.numel()))
-
-
-def _truncated(source: np.random.Generator, count: int) -> Floats:
-    """Standard normal draws, drawn again while beyond two."""
-    values = source.standard_normal(count)
-    while (outside := np.flatnonzero(np.abs(values) > 2)).size:
-        values[outside] = source.standard_normal(outside.size)
-    return values
-
-
-def uniform_by_fan_in(module: nn.Module, seed: int) -> None:
-    """Weights and biases uniform in +-1/sqrt(fan-in): the distribution that torch's own layers use."""
-    source = rng(seed, "initial weights")
+def uniform_by_fan_in(module: nn.Module, seed: int) -> nn.Module:
+    """Draw weights and biases uniformly in +-1/sqrt(fan-in), the default distribution of torch's layers."""
+    source = _allocate(module, seed)
     bound = 1.0
     for parameter in module.parameters():
         if parameter.dim() > 1:  # a weight; the bias after it has the same fan-in
             bound = 1 / math.sqrt(parameter[0].numel())
         _set(parameter, source.uniform(-bound, bound, parameter.numel()))
+    return module
+
+
+def _allocate(module: nn.Module, seed: int) -> np.random.Generator:
+    check.integer("seed", seed, 0, 2**64 - 1)
+    module.to_empty(device="cpu")
+    return rng(seed, "initial weights")
+
+
+def _standard_truncated(source: np.random.Generator, count: int) -> Floats:
+    """Draw from the standard normal distribution, and again for values beyond 2."""
+    values = source.standard_normal(count)
+    while (outside := np.flatnonzero(np.abs(values) > 2)).size:
+        values[outside] = source.standard_normal(outside.size)
+    return values
 
 
 def _set(parameter: nn.Parameter, values: Floats) -> None:

@@ -1,4 +1,4 @@
-"""Models by name, their sizes taken from the data."""
+"""Make a model by its name, with the sizes that the data needs."""
 
 import math
 from collections.abc import Callable
@@ -16,19 +16,19 @@ _NAMED: dict[str, Callable[..., nn.Module]] = {"mlp": small_mlp, "paper-cnn": pa
 
 
 def models() -> list[str]:
-    """The names of all models; any other ``torch.nn.Module`` works as well."""
+    """Return the names of all models; any other ``torch.nn.Module`` can be trained as well."""
     return sorted(_NAMED)
 
 
 def about(name: str) -> str:
-    """What a named model is, in one line."""
+    """Describe a named model in one line."""
     return first_line(_NAMED[name])
 
 
 def model(name: str, data: FederatedData, /, *, seed: int = 0, **options: Any) -> nn.Module:
-    """A fresh model for this data: ``model("paper-cnn", load("femnist"))``.
+    """Make a model with fresh weights for this data: ``model("paper-cnn", load("femnist"))``.
 
-    Sizes come from the data, and an option of the same name replaces them: ``classes=1`` for targets that are not
+    Sizes come from the data unless an option of the same name is given, such as ``classes=1`` for targets that are not
     classes.
     """
     if name not in _NAMED:
@@ -39,7 +39,7 @@ def model(name: str, data: FederatedData, /, *, seed: int = 0, **options: Any) -
     if "classes" not in options:
         if not data.labelled:
             raise GradsiftError(
-                f"{data.name!r} has no class labels: say how many outputs the model has, its option classes"
+                f"{data.name!r} has no class labels: set the model's option classes to its number of outputs"
                 " (--set model.classes=N)"
             )
         sizes["classes"] = data.classes

@@ -1,11 +1,11 @@
-"""Sizes of models."""
+"""Check and compute the sizes of models."""
 
 from gradsift import check
 from gradsift.errors import GradsiftError
 
 
 def image_sides(image_size: int | tuple[int, int], least: int) -> tuple[int, int]:
-    """(H, W) of images, from one number where they are square; no side shorter than ``least``."""
+    """Return (H, W) of images, where one number means a square; a side shorter than ``least`` is refused."""
     sides = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
     if len(sides) != 2:
         raise GradsiftError(f"image_size must be one number or (height, width), got {image_size!r}")
@@ -15,8 +15,6 @@ def image_sides(image_size: int | tuple[int, int], least: int) -> tuple[int, int
 
 
 def scaled(units: int, width: float) -> int:
-    """So many units times the width, at least one."""
-    check.real("width", width)
-    if width <= 0:
-        raise GradsiftError(f"width must be above 0, got {width!r}")
+    """Return ``units`` times ``width``, rounded, at least 1."""
+    check.real("width", width, above=0)
     return max(1, round(units * width))

@@ -8,8 +8,8 @@
 docs/wire.md describes the layout.
 """
 
+from gradsift.wire.bits import CodecError
 from gradsift.wire.codec import encode, encoded_size, transmitted
-from gradsift.wire.errors import CodecError
 from gradsift.wire.message import Limits, decode
 from gradsift.wire.number_types import TYPES
 

@@ -3,12 +3,13 @@
 Every read is checked against the bytes that are left before memory is allocated for it.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradsift.wire.errors import CodecError
+from gradsift.errors import GradsiftError
 
 Bytes = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
@@ -17,6 +18,17 @@ Unsigned = NDArray[np.unsignedinteger[Any]]
 
 _INTEGER_SIZES = (1, 2, 4)  # sizes in bytes of numpy's unsigned integers; 8 cannot occur here
 _VARINT_BYTES = 9  # 63 bits
+
+
+class CodecError(GradsiftError):
+    """Bytes that are not a valid message within the limits, or a sparse vector that cannot be encoded."""
+
+
+class Part(NamedTuple):
+    """A piece of a message whose exact size is known before it is written."""
+
+    size: int  # bytes
+    write: Callable[[], bytes]
 
 
 class Reader:

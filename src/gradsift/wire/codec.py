@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 
 from gradsift import check, check_tensors
 from gradsift.sparse import Ragged, Sparse
-from gradsift.wire.bits import Ints
-from gradsift.wire.errors import CodecError
-from gradsift.wire.huffman import Part
+from gradsift.wire.bits import CodecError, Ints, Part
 from gradsift.wire.integers import MAX_BITS
 from gradsift.wire.message import plan
 from gradsift.wire.number_types import TYPES, Floats, NumberType, number_type

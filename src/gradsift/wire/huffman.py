@@ -7,25 +7,15 @@ second bits of the codes that have one, and so on. Each such plane is read for a
 Every symbol takes at least one bit, even if only one symbol occurs. A short message can thus not decode to a huge one.
 """
 
-from collections.abc import Callable
 from itertools import accumulate
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradsift.wire.bits import Bytes, Ints, Reader, byte_count, pack_bits
-from gradsift.wire.errors import CodecError
+from gradsift.wire.bits import Bytes, CodecError, Ints, Part, Reader, byte_count, pack_bits
 
 MAX_LENGTH = 15  # of a code, in bits: a length fits four bits
 MAX_SYMBOLS = 256
-
-
-class Part(NamedTuple):
-    """A piece of a message whose exact size is known before it is written."""
-
-    size: int  # bytes
-    write: Callable[[], bytes]
 
 
 def code_lengths(counts: list[int]) -> list[int]:

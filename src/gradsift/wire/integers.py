@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradsift.wire import huffman
-from gradsift.wire.bits import Ints, Reader, byte_count, pack_varied, read_varied
-from gradsift.wire.errors import CodecError
-from gradsift.wire.huffman import Part
+from gradsift.wire.bits import CodecError, Ints, Part, Reader, byte_count, pack_varied, read_varied
 
 MAX_BITS = 48  # of a number, and so of a dimension: exact in float64, and sums stay far from 2**63
 

@@ -9,9 +9,7 @@ import torch
 from gradsift import check
 from gradsift.sparse import Sparse
 from gradsift.wire import sets, values
-from gradsift.wire.bits import Ints, Reader, varint
-from gradsift.wire.errors import CodecError
-from gradsift.wire.huffman import Part
+from gradsift.wire.bits import CodecError, Ints, Part, Reader, varint
 from gradsift.wire.integers import MAX_BITS
 from gradsift.wire.number_types import NAMES, TYPES, NumberType, Signed, number_type
 

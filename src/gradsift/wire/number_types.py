@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gradsift.wire.bits import Mask, Unsigned
-from gradsift.wire.errors import CodecError
+from gradsift.wire.bits import CodecError, Mask, Unsigned
 
 Floats = NDArray[np.floating[Any]]
 

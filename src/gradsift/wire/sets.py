@@ -9,9 +9,7 @@ from operator import attrgetter
 import numpy as np
 
 from gradsift.wire import integers
-from gradsift.wire.bits import Ints, Mask, Reader, byte_count, pack_bits, varint
-from gradsift.wire.errors import CodecError
-from gradsift.wire.huffman import Part
+from gradsift.wire.bits import CodecError, Ints, Mask, Part, Reader, byte_count, pack_bits, varint
 
 BITMAP, GAPS, RUNS = 0, 1, 2  # modes; RUNS + 1 means that the first run is of members
 

@@ -9,9 +9,8 @@ runs if the inputs of a layer are not negative (after ReLU), and then take a fra
 import numpy as np
 
 from gradsift.wire import huffman, sets
-from gradsift.wire.bits import Reader, Unsigned, fixed_size, pack_fixed, read_fixed
-from gradsift.wire.errors import CodecError
-from gradsift.wire.huffman import MAX_SYMBOLS, Part
+from gradsift.wire.bits import CodecError, Part, Reader, Unsigned, fixed_size, pack_fixed, read_fixed
+from gradsift.wire.huffman import MAX_SYMBOLS
 from gradsift.wire.number_types import NumberType, Signed
 
 ZERO, NEGATIVE_ZERO, FIRST = 0, 1, 2  # symbols; from FIRST on: (magnitude - base) >> low_bits
