@@ -1,4 +1,4 @@
-"""Names reach objects, and a wrong name or option is answered with the nearest right one."""
+"""Registered names build objects, and an error about a wrong name or option suggests the nearest valid one."""
 
 import re
 from dataclasses import dataclass
@@ -158,23 +158,23 @@ def test_the_nearest_of_a_valid_name_is_itself(valid: list[str], data: st.DataOb
     assert nearest(name, valid) == f"; did you mean {name!r}? valid: {', '.join(valid)}"
 
 
-def test_it_holds_what_its_name_makes_and_nothing_that_inherited_the_name() -> None:
+def test_a_class_that_inherited_its_name_is_not_registered() -> None:
     registry = fresh()
 
     class Chai(Tea):
         """Called "tea", as its base is."""
 
-    assert registry.holds(Tea("black"))
-    assert registry.holds(Water())
+    assert registry.registered(Tea("black"))
+    assert registry.registered(Water())
     assert Chai.name == "tea"
-    assert not registry.holds(Chai("black"))
-    assert not registry.holds(object())
+    assert not registry.registered(Chai("black"))
+    assert not registry.registered(object())
     registry.register("chai")(Chai)
-    assert registry.holds(Chai("black"))
-    assert registry.holds(Tea("black"))
+    assert registry.registered(Chai("black"))
+    assert registry.registered(Tea("black"))
 
 
-def test_every_built_in_part_is_what_its_name_makes() -> None:
+def test_every_built_in_part_is_registered() -> None:
     assert all(sparsify.registered(sparsify.unchecked(gradsift.sparsifier(name))) for name in gradsift.sparsifiers())
     assert all(values.registered(gradsift.value_type(name)) for name in gradsift.value_types())
     assert local.registered(gradsift.LocalSteps(3))

@@ -1,11 +1,11 @@
-"""Federated learning that sends only the gradient elements that matter, and learns how many that is.
+"""Federated learning that sends only the most important gradient elements, and learns how many to send.
 
-A method fills five slots: what a client computes (``local``), which elements travel (``sparsifier``), how their values
-are rounded (``values``), how many there are (``controller``) and what a round costs (``cost``). ``simulate`` trains
-with it over simulated clients, ``gradsift.flower`` over real ones; ``gradsift.round`` has the round that both run. The
-methods are those of Han, Wang, Leung, *Adaptive Gradient Sparsification for Efficient Federated Learning* (ICDCS 2020).
+A method has five slots: what a client computes (``local``), which elements travel (``sparsifier``), how their values
+are rounded (``values``), how many travel (``controller``) and what a round costs (``cost``). ``simulate`` trains with a
+method over simulated clients, ``gradsift.flower`` over real ones; both run the round in ``gradsift.round``. The methods
+are those of Han, Wang, Leung, *Adaptive Gradient Sparsification for Efficient Federated Learning* (ICDCS 2020).
 
-Names are imported when they are first used: ``gradsift --help`` should not wait for torch.
+Names are imported on first use, so that ``gradsift --help`` does not wait for torch.
 """
 
 import importlib
@@ -49,43 +49,26 @@ if TYPE_CHECKING:
     from gradsift.sparsify import Round, Sparsifier, register_sparsifier, sparsifier, sparsifiers
     from gradsift.values import Exact, ValueType, register_value_type, value_type, value_types
 
-_WHERE = {
-    "checked": ("densify", "difference", "stack", "top_k", "weighted_sum"),
-    "control": ("Controller", "Observation", "Proposal", "Search", "controller", "controllers", "register_controller"),
-    "control.rounding": ("round_k", "round_probe_k"),
-    "cost": (
-        "CostModel",
-        "Energy",
-        "LinkTime",
-        "Money",
-        "NormalizedTime",
-        "Traffic",
-        "WeightedSum",
-        "cost_model",
-        "cost_models",
-        "register_cost_model",
-    ),
-    "data.federated": ("FederatedData",),
-    "errors": ("GradsiftError", "RunError"),
-    "local": (
-        "LocalComputation",
-        "LocalSteps",
-        "OneGradient",
-        "local_computation",
-        "local_computations",
-        "register_local_computation",
-    ),
-    "method": ("Method", "check_pair"),
-    "records.record": ("Record",),
-    "round": ("apply",),
-    "schedule": ("Constant", "Cosine", "StepDecay"),
-    "simulation.run": ("Result", "simulate"),
-    "simulation.settings": ("Settings",),
-    "sparse": ("Sparse",),
-    "sparsify": ("Round", "Sparsifier", "register_sparsifier", "sparsifier", "sparsifiers"),
-    "values": ("Exact", "ValueType", "register_value_type", "value_type", "value_types"),
+_NAMES = {
+    "checked": "densify difference stack top_k weighted_sum",
+    "control": "Controller Observation Proposal Search controller controllers register_controller",
+    "control.rounding": "round_k round_probe_k",
+    "cost": "CostModel Energy LinkTime Money NormalizedTime Traffic WeightedSum cost_model cost_models"
+    " register_cost_model",
+    "data.federated": "FederatedData",
+    "errors": "GradsiftError RunError",
+    "local": "LocalComputation LocalSteps OneGradient local_computation local_computations register_local_computation",
+    "method": "Method check_pair",
+    "records.record": "Record",
+    "round": "apply",
+    "schedule": "Constant Cosine StepDecay",
+    "simulation.run": "Result simulate",
+    "simulation.settings": "Settings",
+    "sparse": "Sparse",
+    "sparsify": "Round Sparsifier register_sparsifier sparsifier sparsifiers",
+    "values": "Exact ValueType register_value_type value_type value_types",
 }
-_MODULE = {name: module for module, names in _WHERE.items() for name in names}
+_MODULE = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "Constant",

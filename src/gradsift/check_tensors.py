@@ -1,4 +1,4 @@
-"""Checks of tensors and messages at the public edge; each error names the value, and nothing has changed by then."""
+"""Checks of the tensors and messages that a user passes in; each error quotes the bad value."""
 
 import torch
 from torch import Tensor
@@ -11,13 +11,13 @@ SHARE_TOLERANCE = 1e-6
 
 
 def tensor(name: str, values: object) -> None:
-    """``values`` is a tensor, not a list or an array."""
+    """Require a tensor, not a list or an array."""
     if not isinstance(values, Tensor):
         raise GradsiftError(f"{name} must be a tensor, got {values!r}")
 
 
 def finite(name: str, values: Tensor) -> None:
-    """No NaN, no infinity; the error names the first bad one and where it is."""
+    """Require floating-point numbers without NaN and infinity; the error quotes the first bad one and its index."""
     tensor(name, values)
     if not values.is_floating_point():
         raise GradsiftError(f"{name} must hold floating-point numbers, got {values.dtype}")
@@ -28,7 +28,7 @@ def finite(name: str, values: Tensor) -> None:
 
 
 def residual(values: Tensor) -> None:
-    """One client's [D] or all clients' [N, D], finite."""
+    """Require the residual [D] of one client or [N, D] of N clients, finite and not empty."""
     tensor("residual", values)
     if values.dim() not in (1, 2):
         raise GradsiftError(f"residual must be [D] or [N, D], got shape {list(values.shape)}")
@@ -40,7 +40,7 @@ def residual(values: Tensor) -> None:
 
 
 def sparse(name: str, message: Sparse, rows: bool) -> None:
-    """Shapes agree, indices are distinct within a row and in range, values are finite; [N, k] allowed if ``rows``."""
+    """Require equal shapes, indices in range and distinct within a row, and finite values; ``rows`` allows [N, k]."""
     indices, values, dim = message
     tensor(f"{name}.indices", indices)
     tensor(f"{name}.values", values)
@@ -71,7 +71,7 @@ def sparse(name: str, message: Sparse, rows: bool) -> None:
 
 
 def share(values: Tensor, clients: int) -> None:
-    """One non-negative share a client, summing to 1."""
+    """Require one non-negative share per client, summing to 1."""
     tensor("share", values)
     if values.dim() != 1 or values.shape[0] != clients:
         raise GradsiftError(f"share must have shape [{clients}], one for each upload, got {list(values.shape)}")

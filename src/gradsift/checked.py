@@ -1,6 +1,6 @@
-"""The operations of ``sparse`` as the package exports them: their arguments are checked first.
+"""The operations of ``sparse`` with checked arguments, as the package exports them.
 
-Sparsifiers and drivers, which have checked what they pass, use those of ``sparse`` directly.
+Sparsifiers and drivers use ``sparse`` directly, because their input has been checked already.
 """
 
 import functools
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 def _checked(operation: Callable[P, R], check: Callable[..., Any]) -> Callable[P, R]:
-    """``operation``, called after ``check`` with the same arguments."""
+    """``operation`` preceded by a call of ``check`` with the same arguments."""
 
     @functools.wraps(operation)
     def checked(*arguments: P.args, **options: P.kwargs) -> R:
@@ -30,8 +30,8 @@ def _check_top_k(dense: Any, k: Any) -> None:
     check_tensors.residual(dense)
     if isinstance(k, tuple | list) and (dense.dim() != 2 or len(k) != len(dense)):
         raise GradsiftError(f"there is a k for each of {len(k)} rows, the tensor has shape {list(dense.shape)}")
-    for each in k if isinstance(k, tuple | list) else (k,):
-        integer("k", each, 1, dense.shape[-1])
+    for row_k in k if isinstance(k, tuple | list) else (k,):
+        integer("k", row_k, 1, dense.shape[-1])
 
 
 def _check_weighted_sum(rows: Any, share: Any) -> None:

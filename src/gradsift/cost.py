@@ -1,8 +1,8 @@
-"""theta_m(k): what a round costs, computation plus communication, from what was sent in it.
+"""Cost models: theta_m(k), the cost of a round's computation and communication, from its ``Traffic``.
 
-A cost model sees a ``Traffic`` and returns one number; the controller that minimises it never knows which model it was.
-Times are those of the slowest client that took part; energy and money are sums over the clients. Rates are one number
-for all clients, or a sequence with one for each. Bytes are bytes, not bits: 1 Mbit/s is 125,000 bytes a second.
+A controller minimises the cost without knowing the model. Times are those of the slowest client that took part; energy
+and money are sums over the clients. Rates are one number for all clients, or a sequence with one per client, and count
+bytes, not bits: 1 Mbit/s is 125,000 bytes per second.
 """
 
 from abc import ABC, abstractmethod
@@ -19,19 +19,19 @@ from gradsift.registry import Registry
 
 Floats = NDArray[np.float64]
 
-NUMBER_BYTES = 4  # of an index and of a value, where no codec says otherwise
+NUMBER_BYTES = 4  # assumed for an index and for a value where no encoded size is given
 
 
 class Traffic(NamedTuple):
-    """What each of N clients sent and received in one round, or would have at k'."""
+    """What each of N clients sends and receives in one round."""
 
     dim: int
-    took_part: NDArray[np.bool_]  # [N]: computed a gradient and was merged
-    up_numbers: Floats  # [N]: a sparse element is two numbers, index and value; a dense one is one
+    took_part: NDArray[np.bool_]  # [N]: whether the client computed and uploaded
+    up_numbers: Floats  # [N]: a sparse element counts as two numbers, index and value; a dense element as one
     down_numbers: Floats
     up_bytes: Floats
     down_bytes: Floats
-    steps: int = 1  # gradients that each client that took part computed
+    steps: int = 1  # gradients computed by each client that took part
 
     @classmethod
     def of(
@@ -51,20 +51,20 @@ class Traffic(NamedTuple):
         down_bytes: ArrayLike | None = None,
         steps: int = 1,
     ) -> "Traffic":
-        """The traffic of a round in which each client sent ``up`` and received ``down`` elements.
+        """The traffic of a round in which each client sends ``up`` and receives ``down`` elements.
 
-        Counts are one number for all clients or one for each. ``took_part`` (or just the number of ``clients``) says
-        who computed and sent; the others only receive what keeps their weights equal. ``probe`` is the size of the
-        probe's message, where it is charged. ``buffers`` are numbers that travel dense beside the elements, up and
-        down. ``implied_indices``: both sides know the indices, so only values travel. ``dense_fallback``: a message
-        counts as dense where that is smaller. ``up_bytes`` and ``down_bytes`` are encoded sizes, in place of 4 bytes a
-        number. ``steps`` are the gradients that each client computed.
+        Counts are one number for all clients or one per client. ``took_part`` selects the clients that compute and
+        send (all, if only the number of ``clients`` is given); the others only receive, to keep their weights equal.
+        ``probe`` is the size of the probe's message, if it is charged. ``buffers`` counts numbers that travel dense
+        besides the elements, up and down. ``implied_indices`` is for indices that both sides know: only values travel.
+        ``dense_fallback`` counts a message as dense if that is smaller. ``up_bytes`` and ``down_bytes`` are encoded
+        sizes, which replace 4 bytes per number. ``steps`` is the number of gradients that each client computes.
         """
         present = _present(took_part, clients)
         check.integer("dim", dim, 1)
         check.integer("steps", steps, 1)
 
-        def each(name: str, count: ArrayLike) -> Floats:
+        def per_client(name: str, count: ArrayLike) -> Floats:
             counts = _floats(name, count)
             if counts.ndim > 1 or (counts.ndim == 1 and len(counts) != len(present)):
                 raise GradsiftError(f"{name} must be one number or {len(present)}, got shape {list(counts.shape)}")
@@ -79,16 +79,16 @@ class Traffic(NamedTuple):
                 return elements
             return np.minimum(2 * elements, dim) if dense_fallback else 2 * elements
 
-        extra = each("buffers", buffers)
-        up_numbers = (numbers(each("up", up)) + extra) * present
-        down_numbers = numbers(each("down", down)) + numbers(each("probe", probe)) + extra
-        sent = up_numbers * NUMBER_BYTES if up_bytes is None else each("up_bytes", up_bytes) * present
-        received = down_numbers * NUMBER_BYTES if down_bytes is None else each("down_bytes", down_bytes)
+        extra = per_client("buffers", buffers)
+        up_numbers = (numbers(per_client("up", up)) + extra) * present
+        down_numbers = numbers(per_client("down", down)) + numbers(per_client("probe", probe)) + extra
+        sent = up_numbers * NUMBER_BYTES if up_bytes is None else per_client("up_bytes", up_bytes) * present
+        received = down_numbers * NUMBER_BYTES if down_bytes is None else per_client("down_bytes", down_bytes)
         return cls(dim, present, up_numbers, down_numbers, sent, received, steps)
 
 
 def _present(took_part: ArrayLike | None, clients: int | None) -> NDArray[np.bool_]:
-    """[N] who took part: as given, or all of so many clients."""
+    """[N] ``took_part``, checked; or True for each of the ``clients``."""
     if took_part is None:
         if clients is None:
             raise GradsiftError("traffic needs took_part, or the number of clients")
@@ -97,7 +97,7 @@ def _present(took_part: ArrayLike | None, clients: int | None) -> NDArray[np.boo
     present = np.asarray(took_part)
     if present.ndim != 1 or not present.any():
         raise GradsiftError(f"no clients: took_part is {present.tolist()}")
-    if present.dtype != np.bool_:  # a list of client numbers, say
+    if present.dtype != np.bool_:  # such as a list of client numbers
         raise GradsiftError(f"took_part must be True or False for each client, got {present.tolist()}")
     if clients is not None and clients != len(present):
         raise GradsiftError(f"took_part is of {len(present)} clients, not of {clients}")
@@ -105,13 +105,13 @@ def _present(took_part: ArrayLike | None, clients: int | None) -> NDArray[np.boo
 
 
 class CostModel(ABC):
-    """Anything that prices a round. A new one defines ``round_cost``."""
+    """How much a round costs. A new one defines ``round_cost``."""
 
     name: ClassVar[str] = ""
 
     @abstractmethod
     def round_cost(self, traffic: Traffic) -> float:
-        """Computation plus communication of this round."""
+        """The cost of a round with this traffic: computation plus communication."""
 
 
 _REGISTRY: Registry[CostModel] = Registry("cost", CostModel)  # type: ignore[type-abstract]
@@ -126,7 +126,7 @@ def cost_model(name: str, **options: Any) -> CostModel:
 
 
 def _floats(name: str, value: ArrayLike) -> Floats:
-    """``value`` as an array; "3" and None are no numbers."""
+    """``value`` as an array; text and None are refused."""
     array = np.asarray(value)
     if array.size and array.dtype.kind not in "iuf":
         raise GradsiftError(f"{name} must be one number or one a client, got {value!r}")
@@ -134,7 +134,7 @@ def _floats(name: str, value: ArrayLike) -> Floats:
 
 
 def _rates(model: Any, *names: str, positive: bool = False) -> None:
-    """Refuse options that are not finite and non-negative (``positive``: above zero): numbers, or one a client."""
+    """Refuse rates of ``model`` that are not finite and non-negative, or above zero if ``positive`` is set."""
     for name in names:
         value = getattr(model, name)
         array = _floats(name, value)
@@ -143,36 +143,34 @@ def _rates(model: Any, *names: str, positive: bool = False) -> None:
             raise GradsiftError(f"{name} must be finite and {bound}, one number or one a client, got {value!r}")
 
 
-def _each(name: str, value: float | Sequence[float], traffic: Traffic) -> Floats:
+def _per_client(name: str, value: float | Sequence[float], traffic: Traffic) -> Floats:
     array = np.asarray(value, dtype=np.float64)
     if array.ndim == 1 and len(array) != len(traffic.took_part):
         raise GradsiftError(f"{name} is given for {len(array)} clients, the round has {len(traffic.took_part)}")
     return np.broadcast_to(array, traffic.took_part.shape)
 
 
-Rate = float | Sequence[float]  # one for all clients, or one each
+Rate = float | Sequence[float]  # one number for all clients, or one per client
 
 
 @register_cost_model("normalized-time")
 @dataclass(frozen=True)
 class NormalizedTime(CostModel):
-    """The paper's clock (Section V): one gradient is 1, a full dense exchange, up and down, is ``comm_time`` (beta).
+    """The paper's time (Section V): one gradient takes 1, a dense exchange, up and down, takes ``comm_time`` (beta).
 
-    Times have no unit: both are multiples of what one computation takes, unless ``comp_time`` says otherwise.
-    A k-element round is 1 + comm_time * (k_up + k_down) / D, since each sparse element is two numbers and the full
-    exchange is 2D of them.
+    Times are multiples of the time of one gradient, ``comp_time``. A round with k elements takes
+    1 + comm_time * (k_up + k_down) / D, since each sparse element is two numbers and the dense exchange is 2D numbers.
     """
 
     comm_time: float
     comp_time: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse times below zero."""
         check.real("comm_time", self.comm_time, low=0.0)
         check.real("comp_time", self.comp_time, low=0.0)
 
     def round_cost(self, traffic: Traffic) -> float:
-        """comp_time + comm_time * numbers / 2D, for the client with the most of them."""
+        """comp_time + comm_time * numbers / 2D, for the client with the most numbers."""
         numbers = (traffic.up_numbers + traffic.down_numbers)[traffic.took_part]
         return float(self.comp_time * traffic.steps + self.comm_time * numbers.max() / (2 * traffic.dim))
 
@@ -182,74 +180,73 @@ class NormalizedTime(CostModel):
 class LinkTime(CostModel):
     """Seconds: computation, then latency + bytes / bandwidth for each message, of the slowest client of the round.
 
-    ``LinkTime(up_bandwidth=1e5, down_bandwidth=1e6, latency=0.05, compute=0.2)``: bandwidths in bytes a second,
-    ``latency`` in seconds a message, ``compute`` in seconds a gradient; each one number, or one a client.
+    For example ``LinkTime(up_bandwidth=1e5, down_bandwidth=1e6, latency=0.05, compute=0.2)``; each option is one
+    number, or one per client.
     """
 
-    up_bandwidth: Rate  # bytes a second
-    down_bandwidth: Rate  # bytes a second
-    latency: Rate = 0.0  # seconds a message
-    compute: Rate = 0.0  # seconds a gradient
+    up_bandwidth: Rate  # bytes per second
+    down_bandwidth: Rate  # bytes per second
+    latency: Rate = 0.0  # seconds per message
+    compute: Rate = 0.0  # seconds per gradient
 
     def __post_init__(self) -> None:
-        """Refuse bandwidths that are not above zero, and times below it."""
         _rates(self, "up_bandwidth", "down_bandwidth", positive=True)
         _rates(self, "latency", "compute")
 
     def round_cost(self, traffic: Traffic) -> float:
         """The maximum over the clients that took part; an empty message costs nothing, not even latency."""
-        latency = _each("latency", self.latency, traffic)
-        seconds = _each("compute", self.compute, traffic) * traffic.steps
+        latency = _per_client("latency", self.latency, traffic)
+        seconds = _per_client("compute", self.compute, traffic) * traffic.steps
         for sent, name, bandwidth in (
             (traffic.up_bytes, "up_bandwidth", self.up_bandwidth),
             (traffic.down_bytes, "down_bandwidth", self.down_bandwidth),
         ):
-            seconds += np.where(sent > 0, latency + sent / _each(name, bandwidth, traffic), 0.0)
+            seconds += np.where(sent > 0, latency + sent / _per_client(name, bandwidth, traffic), 0.0)
         return float(seconds[traffic.took_part].max())
 
 
 @dataclass(frozen=True)
 class _PerByte(CostModel):
-    """So much a byte up, a byte down and a client's computation, summed over all clients."""
+    """Rates per byte sent, per byte received and per gradient, summed over all clients."""
 
-    up: Rate  # for each byte sent
-    down: Rate  # for each byte received
-    compute: Rate = 0.0  # for each gradient that a client computed
+    up: Rate  # per byte sent
+    down: Rate  # per byte received
+    compute: Rate = 0.0  # per gradient
 
     def __post_init__(self) -> None:
-        """Refuse rates below zero."""
         _rates(self, "up", "down", "compute")
 
     def round_cost(self, traffic: Traffic) -> float:
         """The sum over the clients; those that did not take part still receive."""
-        total = (
-            _each("up", self.up, traffic) * traffic.up_bytes + _each("down", self.down, traffic) * traffic.down_bytes
-        )
-        return float((total + _each("compute", self.compute, traffic) * traffic.steps * traffic.took_part).sum())
+        up, down = _per_client("up", self.up, traffic), _per_client("down", self.down, traffic)
+        compute = _per_client("compute", self.compute, traffic)
+        bytes_cost = up * traffic.up_bytes + down * traffic.down_bytes
+        return float((bytes_cost + compute * traffic.steps * traffic.took_part).sum())
 
 
 @register_cost_model("energy")
 @dataclass(frozen=True)
 class Energy(_PerByte):
-    """Joules: ``up`` and ``down`` a byte, ``compute`` a gradient, summed over the clients.
+    """Joules: ``up`` and ``down`` per byte, ``compute`` per gradient, summed over the clients.
 
-    ``Energy(up=3.5e-6, down=4.2e-7, compute=0.5)`` is LTE at 3.5 and 0.42 microjoules a byte, and half a joule to
-    compute; each one number, or one a client.
+    ``Energy(up=3.5e-6, down=4.2e-7, compute=0.5)`` is LTE at 3.5 and 0.42 microjoules per byte, and half a joule per
+    gradient. Each option is one number, or one per client.
     """
 
 
 @register_cost_model("money")
 @dataclass(frozen=True)
 class Money(_PerByte):
-    """A currency: ``up`` and ``down`` a byte, ``compute`` a gradient, summed over the clients.
+    """A currency: ``up`` and ``down`` per byte, ``compute`` per gradient, summed over the clients.
 
-    ``Money(up=5e-9, down=5e-9, compute=1e-5)`` is 5 a gigabyte either way; each one number, or one a client.
+    ``Money(up=5e-9, down=5e-9, compute=1e-5)`` is 5 per gigabyte in each direction. Each option is one number, or one
+    per client.
     """
 
 
 @dataclass(frozen=True)
 class WeightedSum(CostModel):
-    """``WeightedSum((0.5, LinkTime(...)), (2.0, Money(...)))``: a sum of other costs, each times its weight."""
+    """A sum of other costs, each times its weight: ``WeightedSum((0.5, LinkTime(...)), (2.0, Money(...)))``."""
 
     terms: tuple[tuple[float, CostModel], ...]
 
@@ -263,5 +260,5 @@ class WeightedSum(CostModel):
         object.__setattr__(self, "terms", terms)
 
     def round_cost(self, traffic: Traffic) -> float:
-        """The sum."""
+        """The weighted sum of the costs."""
         return sum(weight * cost.round_cost(traffic) for weight, cost in self.terms)

@@ -1,4 +1,4 @@
-"""Objects as JSON values, for configurations that are written down and compared."""
+"""Objects as JSON values, for configurations that are saved and compared."""
 
 import dataclasses
 import math
@@ -15,20 +15,26 @@ from torch import Tensor
 from gradsift.version import __version__
 
 
-def options(thing: object) -> dict[str, Any]:
-    """The fields of a dataclass; anything else by its text."""
-    if not dataclasses.is_dataclass(thing) or isinstance(thing, type):
-        return {"text": text(thing)}
-    return {field.name: plain(getattr(thing, field.name)) for field in dataclasses.fields(thing)}
+def options(part: object) -> dict[str, Any]:
+    """The fields of a dataclass instance; of any other object its ``text``."""
+    if not dataclasses.is_dataclass(part) or isinstance(part, type):
+        return {"text": text(part)}
+    return {field.name: plain(getattr(part, field.name)) for field in dataclasses.fields(part)}
 
 
-def named(thing: object) -> dict[str, Any]:
-    """The class of an object and its options."""
-    return {"class": type(thing).__name__, **options(thing)}
+def named(part: object) -> dict[str, Any]:
+    """The class name of an object and its ``options``."""
+    return {"class": type(part).__name__, **options(part)}
+
+
+def slot(part: object) -> dict[str, Any]:
+    """The name of a method's part and its ``options``; a class without a name of its own is ``module:Class``."""
+    cls = type(part)
+    return {"name": vars(cls).get("name") or f"{cls.__module__}:{cls.__qualname__}", **options(part)}
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON; what JSON does not have, by its text."""
+    """A value as JSON; a value that JSON does not have becomes its ``text``."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return named(value)
     if isinstance(value, np.ndarray | np.generic | Tensor):
@@ -42,29 +48,29 @@ def plain(value: Any) -> Any:
     return text(value)
 
 
-def text(thing: Any) -> str:
-    """The name of a function or class, else ``repr``, without addresses, which differ from process to process."""
-    if hasattr(thing, "__qualname__"):
-        return qualified_name(thing)
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(thing))
+def text(value: Any) -> str:
+    """The name of a function or class, or else ``repr`` without memory addresses, which differ between processes."""
+    if hasattr(value, "__qualname__"):
+        return qualified_name(value)
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
-def qualified_name(thing: Any) -> str:
-    """module.name."""
-    return f"{thing.__module__}.{thing.__qualname__}"
+def qualified_name(function: Any) -> str:
+    """The name of a function or class with its module, ``module.name``."""
+    return f"{function.__module__}.{function.__qualname__}"
 
 
 def differences(old: Any, new: Any, name: str = "") -> list[str]:
-    """Where two configurations differ, each as ``name.part was old, not new``."""
+    """The differences between two configurations, each as ``name.key was old, not new``."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
-        within = f"{name}." if name else ""
-        parts = sorted(old.keys() | new.keys())
-        return [line for part in parts for line in differences(old.get(part), new.get(part), within + part)]
+        prefix = f"{name}." if name else ""
+        keys = sorted(old.keys() | new.keys())
+        return [line for key in keys for line in differences(old.get(key), new.get(key), prefix + key)]
     return [] if old == new else [f"{name} was {old!r}, not {new!r}"]
 
 
 def versions() -> dict[str, str]:
-    """The versions of what decides the numbers of a run."""
+    """The versions of the software that a run's numbers depend on."""
     return {
         "gradsift": __version__,
         "python": platform.python_version(),

@@ -1,7 +1,7 @@
-"""Every random draw of gradsift, keyed by (seed, purpose, client, round) and made on the host.
+"""Random numbers keyed by (seed, purpose, client, round), drawn on the host.
 
-A counter-based generator (Philox, Salmon et al. 2011) makes the key the whole state: any driver, on any device, in any
-order, draws the same numbers, and a resumed run needs no saved generator.
+The generator is counter-based (Philox, Salmon et al. 2011) and has no state besides its key: every driver draws the
+same numbers on any device and in any order, and a resumed run needs no saved generator.
 """
 
 import functools
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gradsift.errors import GradsiftError
 
 _LIMIT = 2**64
-_BLOCK = 4  # numbers that Philox makes of one value of its counter
+_BLOCK = 4  # numbers that Philox generates from one value of its counter
 
 
 def rng(seed: int, purpose: str, *, client: int = 0, number: int = 0) -> np.random.Generator:
@@ -22,16 +22,16 @@ def rng(seed: int, purpose: str, *, client: int = 0, number: int = 0) -> np.rand
         if not isinstance(value, int | np.integer) or not 0 <= value < _LIMIT:
             raise GradsiftError(f"{name} must be an integer in [0, 2**64), got {value!r}")
     key = np.array([seed, _code(purpose)], dtype=np.uint64)
-    # The generator counts in the two low words; the two high ones are ours.
+    # The generator increments the two low words; the two high words select the stream.
     counter = np.array([0, 0, client, number], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
 def uniform_rows(seed: int, purpose: str, number: int, clients: range, count: int) -> NDArray[np.float64]:
-    """[n, count] uniform draws in [0, 1) for each of ``clients``, in one call.
+    """[n, count] uniform draws in [0, 1), a row for each of ``clients``.
 
-    A client's row is the same whoever else is asked for: each owns a stretch of the round's stream, and a generator
-    that counts can start at any of them.
+    A client's row does not depend on which other clients are drawn: each client has a fixed part of the round's stream,
+    to which the generator can advance.
     """
     if clients.step != 1 or clients.start < 0:
         raise GradsiftError(f"clients must be consecutive and not negative, got {clients!r}")

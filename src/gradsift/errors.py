@@ -1,22 +1,22 @@
-"""What gradsift raises when it is given something it must not work with."""
+"""The exceptions that gradsift raises."""
 
 
 class GradsiftError(ValueError):
-    """Bad input, refused before anything changed; the message names the value."""
+    """Invalid input, refused before anything is changed; the message quotes the value."""
 
 
 class UsageError(GradsiftError):
-    """A command or a setting that cannot be carried out as it was given."""
+    """A command or a setting that cannot be carried out as given."""
 
 
 class TakenError(GradsiftError):
-    """A run folder that another process has, or that was there before."""
+    """A run folder that already exists or is in use by another process."""
 
 
 class RunError(RuntimeError):
-    """A run that could not go on; the message says where it stood and what is kept."""
+    """A run that cannot continue; the message says in which round it stopped and what is saved."""
 
 
 def install(extra: str) -> str:
-    """How to get what an optional part needs, for its message."""
+    """The command that installs the dependencies of an optional feature, for an error message."""
     return f"pip install '.[{extra}]' in a checkout of gradsift"

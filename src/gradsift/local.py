@@ -13,36 +13,36 @@ from torch import Tensor
 from gradsift import check
 from gradsift.registry import Registry
 
-# (total, point, step): adds to ``total`` each client's gradient at ``point`` on its minibatch of this local step.
-# ``point`` is [D] for all clients alike, or shaped as ``total``: each client at weights of its own.
+# (total, weights, step): adds to ``total`` each client's gradient at ``weights`` on its minibatch of this local step.
+# ``weights`` is [D] if all clients have the same weights, and has the shape of ``total`` if they differ.
 AddGradients = Callable[[Tensor, Tensor, int], None]
 
 
 class LocalComputation(ABC):
-    """How a client computes what it will send. A new one defines ``accumulate``."""
+    """How a client computes what it adds to its residual. A new one defines ``accumulate``."""
 
     name: ClassVar[str] = ""
-    needs_plan: ClassVar[bool] = True  # False: the gradients depend on nothing but the weights, not on k or lr
+    needs_plan: ClassVar[bool] = True  # False if gradients depend only on the global weights, not on k or lr
 
     @property
     def computations(self) -> int:
-        """Gradients that a client computes in a round, which cost models charge."""
+        """The number of gradients that a client computes in a round, which cost models charge."""
         return 1
 
     def period(self, dim: int, k: int) -> int:
-        """Rounds from one exchange to the next; within them the clients and the step size stay the same."""
+        """The number of rounds between exchanges, in which the clients and the step size stay the same."""
         del dim, k
         return 1
 
     @abstractmethod
     def accumulate(self, residual: Tensor, weights: Tensor, lr: float, add_gradients: AddGradients) -> None:
-        """Add to each client's ``residual``, in place, what it computes from the common ``weights``."""
+        """Add to each client's ``residual``, in place, what it computes from the global ``weights``."""
 
 
 _REGISTRY: Registry[LocalComputation] = Registry("local computation", LocalComputation)  # type: ignore[type-abstract]
 register_local_computation = _REGISTRY.register
 describe = _REGISTRY.describe
-registered = _REGISTRY.holds
+registered = _REGISTRY.registered
 local_computations = _REGISTRY.names
 
 
@@ -54,7 +54,7 @@ def local_computation(name: str, **options: Any) -> LocalComputation:
 @register_local_computation("one-gradient")
 @dataclass(frozen=True)
 class OneGradient(LocalComputation):
-    """One minibatch gradient at the common weights: the paper's Algorithm 1."""
+    """One minibatch gradient at the global weights: the paper's Algorithm 1."""
 
     needs_plan: ClassVar[bool] = False
 
@@ -67,37 +67,36 @@ class OneGradient(LocalComputation):
 @register_local_computation("local-steps")
 @dataclass(frozen=True)
 class LocalSteps(LocalComputation):
-    """``steps`` gradient steps from the common weights; their sum is what the client has to send.
+    """``steps`` gradient steps from the global weights; the client adds the sum of the gradients to its residual.
 
-    Over a dense sparsifier this is FedAvg (McMahan et al., AISTATS 2017). The residual is no part of the local weights.
+    With a dense sparsifier this is FedAvg (McMahan et al., AISTATS 2017). The residual does not affect the local steps.
     """
 
     steps: int
 
     def __post_init__(self) -> None:
-        """Refuse fewer steps than one."""
         check.integer("steps", self.steps, 1)
 
     @property
     def computations(self) -> int:
-        """One gradient a step."""
+        """One gradient per local step."""
         return self.steps
 
     def accumulate(self, residual: Tensor, weights: Tensor, lr: float, add_gradients: AddGradients) -> None:
         """a_i <- a_i + the sum of the gradients along the local steps."""
-        drift = residual.new_zeros(residual.shape)
+        total = residual.new_zeros(residual.shape)
         for step in range(self.steps):
-            add_gradients(drift, (drift * -lr).add_(weights) if step else weights, step)
-        residual.add_(drift)
+            add_gradients(total, (total * -lr).add_(weights) if step else weights, step)
+        residual.add_(total)
 
 
 @register_local_computation("periodic-averaging")
 @dataclass(frozen=True)
 class PeriodicAveraging(LocalComputation):
-    """One local step a round, and an exchange every max(1, floor(D / 2k)) rounds: FedAvg by the paper's clock.
+    """One local step per round, and an exchange every max(1, floor(D / 2k)) rounds: FedAvg as the paper counts rounds.
 
     The period gives FedAvg the same average traffic as methods that send k elements with their indices (the paper's
-    Section V-A, item 4). Between two exchanges a client's residual is the sum of its local gradients, so its own
+    Section V-A, item 4). Between two exchanges a client's residual is the sum of its local gradients, so its local
     weights are ``weights - lr * residual``.
     """
 
@@ -106,5 +105,5 @@ class PeriodicAveraging(LocalComputation):
         return max(1, dim // (2 * k))
 
     def accumulate(self, residual: Tensor, weights: Tensor, lr: float, add_gradients: AddGradients) -> None:
-        """a_i <- a_i + gradient at the client's own weights."""
+        """a_i <- a_i + gradient at the client's local weights."""
         add_gradients(residual, (residual * -lr).add_(weights), 0)

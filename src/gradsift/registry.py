@@ -1,4 +1,4 @@
-"""Names reach objects: the one table behind ``gradsift.sparsifier("fab-top-k")`` and its like."""
+"""Tables of named classes, from which ``gradsift.sparsifier("fab-top-k")`` and the like build objects."""
 
 import difflib
 import inspect
@@ -12,14 +12,14 @@ C = TypeVar("C", bound=type)
 
 
 class Registry(Generic[T]):
-    """Named classes of one kind."""
+    """The named classes of one kind, such as all sparsifiers."""
 
     def __init__(self, kind: str, base: type[T]) -> None:
         self.kind, self.base = kind, base
         self._classes: dict[str, type[T]] = {}
 
     def register(self, name: str) -> Callable[[C], C]:
-        """Class decorator: make the class reachable as ``name``, which it then carries as ``.name``."""
+        """Class decorator that enters a class under ``name`` and sets its attribute ``name``."""
 
         def add(cls: C) -> C:
             if not isinstance(name, str) or not name:
@@ -28,7 +28,7 @@ class Registry(Generic[T]):
                 raise GradsiftError(f"{cls!r} is not a {self.kind}: it must be a subclass of {self.base.__name__}")
             if name in self._classes:
                 raise GradsiftError(f"a {self.kind} named {name!r} is registered already: {self._classes[name]!r}")
-            if cls in self._classes.values():  # it carries one name only
+            if cls in self._classes.values():  # its attribute can hold one name only
                 raise GradsiftError(f"{cls!r} is registered already, as {self.kind} {cls.name!r}")  # type: ignore[attr-defined]
             cls.name = name  # type: ignore[attr-defined]
             self._classes[name] = cls
@@ -36,16 +36,16 @@ class Registry(Generic[T]):
 
         return add
 
-    def holds(self, thing: object) -> bool:
-        """Whether ``thing`` is what its name makes, and not of a subclass that only inherited the name."""
-        return self._classes.get(getattr(thing, "name", "")) is type(thing)
+    def registered(self, instance: object) -> bool:
+        """Whether the class of ``instance`` is itself registered, and not only a base class that it inherits from."""
+        return type(instance) in self._classes.values()
 
     def names(self) -> list[str]:
-        """Every registered name, sorted."""
+        """All registered names, sorted."""
         return sorted(self._classes)
 
     def describe(self, name: str) -> str:
-        """What the class called ``name`` says of itself, in one line."""
+        """The first line of the docstring of the class registered as ``name``."""
         return first_line(self._class(name))
 
     def _class(self, name: str) -> type[T]:
@@ -54,12 +54,12 @@ class Registry(Generic[T]):
         return self._classes[name]
 
     def make(self, name: str, **options: Any) -> T:
-        """Build the object called ``name``; an unknown name or option is refused with the nearest valid one."""
+        """An instance of the class registered as ``name``; errors about a wrong name or option suggest the nearest."""
         return construct(f"{self.kind} {name!r}", self._class(name), options)
 
 
 class MissingOptions(GradsiftError):
-    """Options that have no default and were not given."""
+    """Required options are missing; ``options`` lists them."""
 
     def __init__(self, what: str, options: list[str]) -> None:
         super().__init__(f"{what} needs the option{'s' if len(options) > 1 else ''} {', '.join(options)}")
@@ -67,11 +67,13 @@ class MissingOptions(GradsiftError):
 
 
 def construct(what: str, cls: Callable[..., T], options: Mapping[str, Any]) -> T:
-    """Call ``cls`` with ``options``; those it does not take, and those that are missing, are refused by name."""
+    """Call ``cls`` with ``options``, or raise an error that names the unknown or missing ones."""
     check_options(what, cls, options)
-    parameters = inspect.signature(cls).parameters.items()
-    needed = [name for name, each in parameters if each.default is each.empty and each.kind not in _VARIABLE]
-    missing = [name for name in needed if name not in options]
+    missing = [
+        name
+        for name, parameter in inspect.signature(cls).parameters.items()
+        if parameter.default is parameter.empty and parameter.kind not in _VARIABLE and name not in options
+    ]
     if missing:
         raise MissingOptions(what, missing)
     return cls(**options)
@@ -83,7 +85,7 @@ _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 def check_options(
     what: str, function: Callable[..., Any], options: Mapping[str, Any], hidden: Sequence[str] = ()
 ) -> None:
-    """Refuse an option that ``function`` does not take, or that is ``hidden`` from the caller, with the nearest one."""
+    """Refuse an option that ``function`` does not take, or that is ``hidden``, and suggest the nearest valid one."""
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
@@ -93,19 +95,19 @@ def check_options(
             raise GradsiftError(f"{what} has no option {option!r}{nearest(option, valid)}")
 
 
-_MOST = 40  # names listed in a message
+def first_line(documented: object) -> str:
+    """The first line of the docstring of a class or function."""
+    return (documented.__doc__ or "").strip().split("\n")[0]
 
 
-def first_line(thing: object) -> str:
-    """What a class or a function says of itself, in one line."""
-    return (thing.__doc__ or "").strip().split("\n")[0]
+_MAX_LISTED = 40  # names in an error message
 
 
 def nearest(given: object, valid: list[str]) -> str:
-    """The end of an error message: the closest valid name if one is close, and all of them."""
-    # Without regard to case: "FAB-top-k", as the paper writes it, is as near to "fub-top-k" otherwise.
+    """The end of an error message about a wrong name: the closest valid name, if one is close, and all valid names."""
+    # Case is ignored: otherwise "FAB-top-k", as the paper writes it, is as close to "fub-top-k" as to "fab-top-k".
     lower = {name.lower(): name for name in valid}
     close = difflib.get_close_matches(str(given).lower(), lower, n=1)
     guess = f"; did you mean {lower[close[0]]!r}?" if close else ";"
-    listed = valid if len(valid) <= _MOST else [*valid[:_MOST], f"and {len(valid) - _MOST} more"]
+    listed = valid if len(valid) <= _MAX_LISTED else [*valid[:_MAX_LISTED], f"and {len(valid) - _MAX_LISTED} more"]
     return f"{guess} valid: {', '.join(listed) or 'none'}"

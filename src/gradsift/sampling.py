@@ -1,4 +1,4 @@
-"""Who takes part in a round, and on which samples; every draw keyed by (seed, purpose, client, round)."""
+"""The clients of each round and the samples of their minibatches, drawn by (seed, purpose, client, round)."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,49 +6,50 @@ from numpy.typing import NDArray
 from gradsift.draws import rng, uniform_rows
 
 Ints = NDArray[np.int64]
-NO_SAMPLE = -1  # in the row of a client that has fewer samples than the others
+NO_SAMPLE = -1  # padding in the row of a client with fewer samples than the row has places
 
 
 def participants(num_clients: int, per_round: int | None, seed: int, number: int) -> Ints:
-    """The clients of the round (or period) that starts at ``number``, ascending."""
+    """The clients of the round or period that starts with round ``number``, in ascending order."""
     if per_round is None or per_round == num_clients:
         return np.arange(num_clients)
     return np.sort(rng(seed, "participants", number=number).choice(num_clients, per_round, replace=False))
 
 
 def minibatches(size: Ints, batch_size: int, seed: int, step: int) -> Ints:
-    """[N, b] which of its ``size`` samples make each client's minibatch of a local step, without repetition.
+    """[N, b] the samples, of ``size`` that each client has, in its minibatch of a local step, without repetition.
 
-    A client with fewer than ``batch_size`` takes all it has; the rest of its row is ``NO_SAMPLE``.
+    The row of a client with fewer than ``batch_size`` samples has all of them, padded with ``NO_SAMPLE``.
     """
     return subsets(size, uniform_rows(seed, "minibatch", step, range(len(size)), batch_size))
 
 
 def minibatch(size: int, batch_size: int, seed: int, client: int, step: int) -> Ints:
-    """[b] one client's row of ``minibatches``, drawn without the others; as long as its data, where that is less."""
-    draws = uniform_rows(seed, "minibatch", step, range(client, client + 1), batch_size)
-    row: Ints = subsets(np.array([size]), draws)[0, :size]
-    return row
+    """[b] one client's row of ``minibatches`` without padding, drawn without drawing the other rows."""
+    return _subset(size, batch_size, seed, "minibatch", client, step)
 
 
 def probe_samples(batch: Ints, samples: int, seed: int, step: int) -> Ints:
-    """[N, s] which samples of its minibatch of ``batch`` samples each client takes its losses on."""
+    """[N, s] the samples, of ``batch`` in each client's minibatch, that the client computes its probe losses on."""
     return subsets(batch, uniform_rows(seed, "probe-sample", step, range(len(batch)), samples))
 
 
 def probe_sample(batch: int, samples: int, seed: int, client: int, step: int) -> Ints:
-    """[s] one client's row of ``probe_samples``, drawn without the others."""
-    draws = uniform_rows(seed, "probe-sample", step, range(client, client + 1), samples)
-    row: Ints = subsets(np.array([batch]), draws)[0, :batch]
+    """[s] one client's row of ``probe_samples`` without padding, drawn without drawing the other rows."""
+    return _subset(batch, samples, seed, "probe-sample", client, step)
+
+
+def _subset(size: int, count: int, seed: int, purpose: str, client: int, step: int) -> Ints:
+    row: Ints = subsets(np.array([size]), uniform_rows(seed, purpose, step, range(client, client + 1), count))[0, :size]
     return row
 
 
 def subsets(size: Ints, draws: NDArray[np.float64]) -> Ints:
-    """[N, b] a uniform random subset of b of range(size[i]) in each row, from uniform draws [N, b].
+    """[N, b] in each row i a uniform random subset of range(size[i]) with b elements, from uniform draws [N, b].
 
-    Floyd's algorithm (Bentley and Floyd, CACM 1987), all rows at once: b steps, each a draw from a range one longer
-    than the last; where it was taken already, the new end of the range is taken. A row with fewer than b to choose from
-    has all of them, and ``NO_SAMPLE`` behind.
+    Floyd's algorithm (Bentley and Floyd, CACM 1987) for all rows at once: each of b steps draws from a range one longer
+    than before, and takes the new end of the range if the drawn number is already taken. If size[i] < b, the row has
+    all of range(size[i]), padded with ``NO_SAMPLE``.
     """
     wanted = np.minimum(size, draws.shape[1])
     chosen = np.empty(draws.shape, dtype=np.int64)

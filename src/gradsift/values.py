@@ -1,6 +1,6 @@
 """Value types: how the values of an upload are rounded, and how many bytes they take.
 
-What rounding takes from a value stays in the client's residual: it settles with the value that arrived.
+The rounding error stays in the client's residual, because the client subtracts the rounded value from it.
 """
 
 from abc import ABC, abstractmethod
@@ -16,21 +16,21 @@ from gradsift.sparse import Sparse
 
 
 class ValueType(ABC):
-    """How values travel. A new one defines ``rounded``; it is sent without a further loss, in the type it returns."""
+    """How values are rounded. A new one defines ``rounded``, whose result is sent exactly, in its own dtype."""
 
     name: ClassVar[str] = ""
-    wire_type: ClassVar[str | None] = None  # the type of the wire format that rounds; None: the values' own, exact
+    wire_type: ClassVar[str | None] = None  # the wire format's type that rounds the values; None sends them exactly
 
     @abstractmethod
     def rounded(self, message: Sparse) -> Sparse:
-        """The message [k] or [N, k] as it arrives; the indices stay as they are."""
+        """The message [k] or [N, k] as it is received: the same indices with rounded values."""
 
     def encode(self, message: Sparse) -> bytes:
-        """One message [k] as bytes: decoding gives what ``rounded`` gives."""
+        """One message [k] as bytes, which decode to the result of ``rounded``."""
         return wire.encode(self.rounded(message), values=self.wire_type)
 
     def encoded_size(self, rounded: Sparse) -> NDArray[np.int64]:
-        """Bytes of a message that was rounded: [] for one [k], [N] for one a row of [N, k]; none for an empty one."""
+        """The encoded size in bytes of a rounded message: [] for [k], [N] for [N, k]; 0 for an empty message."""
         if not rounded.size:
             return np.zeros(rounded.indices.shape[:-1], dtype=np.int64)
         return wire.encoded_size(rounded, values=self.wire_type)
@@ -39,7 +39,7 @@ class ValueType(ABC):
 _REGISTRY: Registry[ValueType] = Registry("value type", ValueType)  # type: ignore[type-abstract]
 register_value_type = _REGISTRY.register
 describe = _REGISTRY.describe
-registered = _REGISTRY.holds
+registered = _REGISTRY.registered
 value_types = _REGISTRY.names
 
 
@@ -51,7 +51,7 @@ def value_type(name: str, **options: Any) -> ValueType:
 @register_value_type("exact")
 @dataclass(frozen=True)
 class Exact(ValueType):
-    """Values travel as they are."""
+    """Values are sent without rounding."""
 
     def rounded(self, message: Sparse) -> Sparse:
         """The message itself."""
@@ -59,14 +59,14 @@ class Exact(ValueType):
 
 
 class _WireType(ValueType):
-    """Rounded by the wire format."""
+    """A value type that the wire format rounds to."""
 
     def rounded(self, message: Sparse) -> Sparse:
-        """Rounded as ``wire.encode`` rounds."""
+        """The message with its values rounded as ``wire.encode`` rounds them."""
         return wire.transmitted(message, values=self.wire_type)
 
     def encode(self, message: Sparse) -> bytes:
-        """The wire format rounds while it encodes."""
+        """One message [k] as bytes; the wire format rounds while it encodes."""
         return wire.encode(message, values=self.wire_type)
 
 
@@ -89,7 +89,7 @@ class Float64(_WireType):
 @register_value_type("float16")
 @dataclass(frozen=True)
 class Float16(_WireType):
-    """Half precision with one scale a message: 16 bits before entropy coding."""
+    """Half precision with one scale per message: 16 bits before entropy coding."""
 
     wire_type: ClassVar[str | None] = "float16"
 
@@ -105,6 +105,6 @@ class BFloat16(_WireType):
 @register_value_type("int8")
 @dataclass(frozen=True)
 class Int8(_WireType):
-    """Whole multiples of one scale a message, -127 to 127: 8 bits before entropy coding."""
+    """Integers from -127 to 127 times one scale per message: 8 bits before entropy coding."""
 
     wire_type: ClassVar[str | None] = "int8"

@@ -278,6 +278,8 @@ def test_a_part_that_is_no_dataclass_is_described_by_its_text() -> None:
         merge = FabTopK.merge
 
     described = Method.of(sparsifier=Plain(), controller=Own(3)).describe()
+    assert described["controller"]["name"] == f"{__name__}:{Own.__qualname__}"  # not "fixed", which it inherits
+    assert described["sparsifier"]["name"] == f"{__name__}:{Plain.__qualname__}"
     assert json.loads(json.dumps(described, allow_nan=False)) == described
     assert described["controller"]["spread"] == "inf"
     assert "Plain" in described["sparsifier"]["text"]

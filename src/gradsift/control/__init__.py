@@ -1,9 +1,10 @@
-"""The controllers, one file a method, by name. Floats only: nothing in this package imports torch."""
+"""The controllers, one module for each, and their names. This package does not import torch."""
 
 from typing import Any
 
+from gradsift.check import unchecked
 from gradsift.control.base import Controller, K, Observation, Proposal, Search
-from gradsift.control.checked import CheckedController, unchecked
+from gradsift.control.checked import CheckedController
 from gradsift.control.continuous_bandit import ContinuousBandit
 from gradsift.control.exp3 import Exp3
 from gradsift.control.extended_sign import ExtendedSign
@@ -32,6 +33,7 @@ __all__ = [
 _REGISTRY: Registry[Controller[Any]] = Registry("controller", Controller)  # type: ignore[type-abstract]
 register_controller = _REGISTRY.register
 describe = _REGISTRY.describe
+controllers = _REGISTRY.names
 
 register_controller("fixed")(Fixed)
 register_controller("replay")(Replay)
@@ -43,10 +45,5 @@ register_controller("continuous-bandit")(ContinuousBandit)
 
 
 def controller(name: str, **options: Any) -> Controller[Any]:
-    """The controller called ``name``, such as ``"extended-sign"``, whose calls are checked; see ``controllers()``."""
+    """The controller called ``name``, such as ``"extended-sign"``, with checked calls; ``controllers()`` lists them."""
     return CheckedController(_REGISTRY.make(name, **options))
-
-
-def controllers() -> list[str]:
-    """The names of all controllers."""
-    return _REGISTRY.names()

@@ -1,33 +1,20 @@
-"""Controllers whose every call is checked: bad input is refused by a message that names it."""
+"""The wrapper of a controller that checks every call."""
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from gradsift.check import integer
+from gradsift.check import Checked, integer
 from gradsift.control.base import Controller, Observation, Proposal
 
 S = TypeVar("S")
 
 
-class CheckedController(Controller[S]):
-    """Another controller behind checks; ``inner`` is the one behind them."""
+class CheckedController(Checked, Controller[S]):
+    """The controller ``inner`` with checked arguments."""
+
+    inner: Controller[S]
 
     def __init__(self, inner: Controller[S]) -> None:
-        self.inner = inner
-        vars(self).update({name: getattr(inner, name) for name in ("name", "probes", "learns", "varies")})
-
-    def __getattr__(self, name: str) -> Any:
-        if "inner" not in vars(self):  # while it is copied or unpickled
-            raise AttributeError(name)
-        return getattr(self.inner, name)
-
-    def __repr__(self) -> str:
-        return repr(self.inner)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CheckedController) and self.inner == other.inner
-
-    def __hash__(self) -> int:
-        return hash(self.inner)
+        super().__init__(inner, "name", "probes", "learns", "varies")
 
     def init(self, dim: int, seed: int = 0) -> S:
         """The state before the first round, for vectors of ``dim`` elements."""
@@ -41,19 +28,14 @@ class CheckedController(Controller[S]):
         return self.inner.propose(state, number)
 
     def update(self, state: S, seen: Observation) -> S:
-        """The state after learning what became of a proposal; ``state`` itself is left as it was."""
+        """The state after learning from the observation of a round; ``state`` itself is not changed."""
         seen.validate(self.probes)
         return self.inner.update(state, seen)
 
     def search_interval(self, state: S) -> tuple[float, float] | None:
-        """The interval that is being searched now; None: there is none."""
+        """The interval that is being searched now, or None if the controller does not search."""
         return self.inner.search_interval(state)
 
     def largest_k(self, dim: int) -> float:
         """The largest k that any round may propose."""
         return self.inner.largest_k(dim)
-
-
-def unchecked(controller: Controller[S]) -> Controller[S]:
-    """The controller itself, without checks: for a driver that has checked what it passes."""
-    return controller.inner if isinstance(controller, CheckedController) else controller

@@ -1,10 +1,11 @@
-"""The sparsifiers, one file a method, by name."""
+"""The sparsifiers, one module for each, and their names."""
 
 from typing import Any
 
+from gradsift.check import unchecked
 from gradsift.registry import Registry
 from gradsift.sparsify.base import Round, Sparsifier
-from gradsift.sparsify.checked import CheckedSparsifier, unchecked
+from gradsift.sparsify.checked import CheckedSparsifier
 from gradsift.sparsify.fab_top_k import FabTopK
 from gradsift.sparsify.fedavg import FedAvg
 from gradsift.sparsify.fub_top_k import FubTopK
@@ -26,7 +27,8 @@ __all__ = [
 _REGISTRY: Registry[Sparsifier] = Registry("sparsifier", Sparsifier)  # type: ignore[type-abstract]
 register_sparsifier = _REGISTRY.register
 describe = _REGISTRY.describe
-registered = _REGISTRY.holds
+registered = _REGISTRY.registered
+sparsifiers = _REGISTRY.names
 
 register_sparsifier("fab-top-k")(FabTopK)
 register_sparsifier("fub-top-k")(FubTopK)
@@ -37,10 +39,5 @@ register_sparsifier("send-all")(SendAll)
 
 
 def sparsifier(name: str, **options: Any) -> Sparsifier:
-    """The sparsifier called ``name``, such as ``"fab-top-k"``, whose calls are checked; see ``sparsifiers()``."""
+    """The sparsifier called ``name``, such as ``"fab-top-k"``, with checked calls; ``sparsifiers()`` lists them."""
     return CheckedSparsifier(_REGISTRY.make(name, **options))
-
-
-def sparsifiers() -> list[str]:
-    """The names of all sparsifiers."""
-    return _REGISTRY.names()

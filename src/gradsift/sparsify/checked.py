@@ -1,7 +1,6 @@
-"""Sparsifiers whose every call is checked: bad input is refused by a message that names it, and nothing has changed."""
+"""The wrapper of a sparsifier that checks every call: invalid input is refused before anything is changed."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,45 +11,32 @@ from gradsift.sparse import Sparse
 from gradsift.sparsify.base import Round, Sparsifier
 
 
-class CheckedSparsifier(Sparsifier):
-    """Another sparsifier behind checks; what is passed in is never changed. ``inner`` is the one behind them."""
+class CheckedSparsifier(check.Checked, Sparsifier):
+    """The sparsifier ``inner`` with checked arguments, which are never changed in place."""
+
+    inner: Sparsifier
 
     def __init__(self, inner: Sparsifier) -> None:
-        self.inner = inner
-        vars(self).update(name=inner.name, dense=inner.dense, local=inner.local)
-
-    def __getattr__(self, name: str) -> Any:
-        if "inner" not in vars(self):  # while it is copied or unpickled
-            raise AttributeError(name)
-        return getattr(self.inner, name)
-
-    def __repr__(self) -> str:
-        return repr(self.inner)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CheckedSparsifier) and self.inner == other.inner
-
-    def __hash__(self) -> int:
-        return hash(self.inner)
+        super().__init__(inner, "name", "dense", "local")
 
     def upload(self, residual: Tensor, rnd: Round) -> Sparse:
-        """A_i: what each client sends of its accumulated gradient."""
+        """A_i: the elements of its accumulated gradient that each client sends."""
         check_tensors.residual(residual)
         rnd.validate(residual.shape[-1])
         if rnd.client_k is not None and (residual.dim() != 2 or len(rnd.client_k) != len(residual)):
             raise GradsiftError(f"{len(rnd.client_k)} clients have a k, the residual has shape {list(residual.shape)}")
         chosen = self.inner.upload(residual.detach(), rnd)
         if chosen.values.untyped_storage().data_ptr() == residual.untyped_storage().data_ptr():
-            # A whole vector: the message must not change while its client goes on accumulating in place.
+            # A dense upload: it must not change when its client accumulates in place.
             return chosen._replace(values=chosen.values.clone())
         return chosen
 
     def merge(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
-        """B: what the server sends back, each element the share-weighted sum of what was sent of it."""
+        """B: the elements that the server sends back, each the share-weighted sum of the clients' values."""
         return self.inner.merge(self._uploads(uploads, share, rnd), share, rnd)
 
     def probe(self, uploads: Sparse, share: Tensor, rnd: Round, probe_k: int | Sequence[int]) -> Sparse:
-        """B': the merge as it would have been at ``probe_k`` < k, from the same uploads."""
+        """B': the result of ``merge`` if the round had used ``probe_k`` < k, from the same uploads."""
         if self.dense:
             raise GradsiftError(
                 f"{self.name!r} is dense: it has no probe at k' = {probe_k!r}, and takes a fixed k only"
@@ -65,7 +51,7 @@ class CheckedSparsifier(Sparsifier):
         return self.inner.probe(uploads, share, rnd, probe_k)
 
     def settle(self, residual: Tensor, upload: Sparse, merged: Sparse) -> Tensor:
-        """The residual less the transmitted value of every element that was both sent and kept; a new tensor."""
+        """A new tensor: the residual minus the received value of every element that was both sent and kept."""
         check_tensors.residual(residual)
         check_tensors.sparse("upload", upload, rows=True)
         check_tensors.sparse("merged", merged, rows=False)
@@ -80,18 +66,18 @@ class CheckedSparsifier(Sparsifier):
         return self.inner.settle(residual.detach().clone(memory_format=torch.contiguous_format), upload, merged)
 
     def truncate(self, uploads: Sparse, rnd: Round) -> Sparse:
-        """What the clients would have sent in ``rnd``, of a smaller k."""
+        """The uploads as they would be in ``rnd``, which has a smaller k."""
         check_tensors.sparse("upload", uploads, rows=True)
         rnd.validate(uploads.dim)
         return self.inner.truncate(uploads, rnd)
 
     def upload_size(self, dim: int, rnd: Round) -> int:
-        """How many elements each client sends."""
+        """The number of elements that each client sends."""
         rnd.validate(dim)
         return self.inner.upload_size(dim, rnd)
 
     def coordinates(self, dim: int, rnd: Round) -> Tensor | None:
-        """The indices of every upload of a round, where they follow from the round."""
+        """The indices of all uploads of a round if they depend only on the round, or else None."""
         rnd.validate(dim)
         return self.inner.coordinates(dim, rnd)
 
@@ -107,7 +93,7 @@ class CheckedSparsifier(Sparsifier):
         check_tensors.share(share, uploads.indices.shape[0])
         if rnd.client_k is not None and not self.dense:
             _check_lengths(uploads.lengths, rnd.client_k)
-        return uploads.with_values(uploads.values)  # which may have changed since it was put in order
+        return uploads.with_values(uploads.values)  # no longer Ranked: the caller may have changed the values
 
 
 def _check_lengths(lengths: Sequence[int], allowed: Sequence[int]) -> None:
@@ -116,8 +102,3 @@ def _check_lengths(lengths: Sequence[int], allowed: Sequence[int]) -> None:
     for row, (length, k) in enumerate(zip(lengths, allowed, strict=True)):
         if length > k:
             raise GradsiftError(f"the upload in row {row} holds {length} elements, more than its client's k = {k}")
-
-
-def unchecked(sparsifier: Sparsifier) -> Sparsifier:
-    """The sparsifier itself, without checks: for a driver that has checked what it passes."""
-    return sparsifier.inner if isinstance(sparsifier, CheckedSparsifier) else sparsifier

@@ -1,7 +1,7 @@
-"""FedAvg, as the paper compares it: McMahan et al. (AISTATS 2017), with local steps between dense exchanges.
+"""FedAvg in the paper's comparison (Section V-A, item 4): McMahan et al. (AISTATS 2017).
 
-The paper's Section V-A, item 4. All of it is in the local computation that comes with it; ``LocalSteps`` over
-``send-all`` is the same training with one record an exchange instead of one a local step.
+The local steps between its dense exchanges are those of ``PeriodicAveraging``, its default local computation.
+``LocalSteps`` with ``send-all`` is the same training with one record per exchange instead of one per local step.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """FUB-top-k, fairness-unaware bidirectional top-k: the server keeps the k largest elements of the aggregate.
 
 The global top-k of Shi et al. (ICDCS 2019) and the bidirectional top-k of Sattler et al. (TNNLS 2019), with all uploads
-sent to the server directly, as the paper compares it (Section V-A, item 2).
+sent to the server directly, as in the paper's comparison (Section V-A, item 2).
 """
 
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from gradsift.sparsify.base import Round, TopKUpload
 
 @dataclass(frozen=True)
 class FubTopK(TopKUpload):
-    """Up: each client's k largest. Down: the k largest |b_j|, whoever they come from."""
+    """Up: each client's k largest. Down: the k largest |b_j|, whichever clients sent them."""
 
     def merge(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
-        """The k largest of the share-weighted sum, of the elements that were sent."""
+        """The k largest elements of the share-weighted sum of the uploads."""
         total = dense_sum(uploads, share)
         sent = members(uploads.indices, uploads.span)[: uploads.dim]
-        if sparse.queued(total) and uploads.size >= rnd.k:  # at least k were sent: no need to ask the device which
+        if sparse.queued(total) and uploads.size >= rnd.k:  # the union has at least k: need not be read back
             chosen = total.abs().where(sent, -1).argsort(descending=True, stable=True)[: rnd.k]
         else:
             union = sent.nonzero().squeeze(-1)

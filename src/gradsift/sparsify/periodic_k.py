@@ -1,9 +1,9 @@
-"""Periodic-k: k random coordinates a round, the same for all clients, every coordinate once before any comes again.
+"""Periodic-k: k random coordinates per round, the same for all clients; each is sent once before any is sent again.
 
-Jiang and Agrawal (NeurIPS 2018) and Konecny et al. (2016), as the paper compares it (Section V-A, item 3). A pass over
-all D coordinates follows one random permutation; the last round of a pass sends what remains of it. ``Round.offset``
-says how many elements each client has sent before, so k may change every round. A client whose own k is smaller sends
-the first of the round's coordinates.
+Jiang and Agrawal (NeurIPS 2018) and Konecny et al. (2016), as in the paper's comparison (Section V-A, item 3). A pass
+over all D coordinates follows one random permutation; the last round of a pass sends the coordinates that remain.
+``Round.offset`` counts the elements that each client has sent before, so k may change in every round. A client with a
+smaller k than others sends the first of the round's coordinates.
 """
 
 import functools
@@ -38,28 +38,29 @@ class PeriodicK(Sparsifier):
         return Sparse(indices, dense_sum(uploads, share)[indices], uploads.dim)
 
     def truncate(self, uploads: Sparse, rnd: Round) -> Sparse:
-        """The first k' of the permutation's order are what a round at k' would have sent."""
-        where = self.coordinates(uploads.dim, rnd).to(uploads.indices.device)
+        """The elements at the first k' of the round's coordinates."""
+        coordinates = self.coordinates(uploads.dim, rnd).to(uploads.indices.device)
         if isinstance(uploads, Ragged) or rnd.client_k is not None:
-            return self._first(uploads, where, rnd)
-        sent = members(where, uploads.dim)[uploads.indices]  # as many in each row: all sent the same coordinates
+            return self._ragged(uploads, coordinates, rnd)
+        sent = members(coordinates, uploads.dim)[uploads.indices]  # equally many in each row
         rows = uploads.indices.shape[:-1]
         return Sparse(uploads.indices[sent].view(*rows, -1), uploads.values[sent].view(*rows, -1), uploads.dim)
 
     @staticmethod
-    def _first(uploads: Sparse, where: Tensor, rnd: Round) -> Sparse:
-        """``truncate`` of rows of different lengths: of each row the elements at the first of its coordinates."""
-        order = torch.full((uploads.span,), len(where), device=where.device)
-        order[where] = torch.arange(len(where), device=where.device)
-        ends = torch.tensor(rnd.client_k or (rnd.k,), device=where.device)[:, None]
-        return masked(uploads, order[uploads.indices] >= ends.clamp(max=len(where)))
+    def _ragged(uploads: Sparse, coordinates: Tensor, rnd: Round) -> Sparse:
+        """``truncate`` for rows of different lengths."""
+        device, count = coordinates.device, len(coordinates)
+        place = torch.full((uploads.span,), count, device=device)  # of each of the D coordinates in this round
+        place[coordinates] = torch.arange(count, device=device)
+        ends = torch.tensor(rnd.client_k or (rnd.k,), device=device)[:, None]
+        return masked(uploads, place[uploads.indices] >= ends.clamp(max=count))
 
     def coordinates(self, dim: int, rnd: Round) -> Tensor:
-        """The coordinates of this round, in the order of the permutation: k of them, or what the pass has left."""
-        done, start = divmod(rnd.offset, dim)
-        return _permutation(dim, rnd.seed, done)[start : start + rnd.k].clone()  # whoever writes to it, not the cache
+        """The coordinates of this round in the order of the permutation: k, or the fewer that remain of the pass."""
+        passes, start = divmod(rnd.offset, dim)
+        return _permutation(dim, rnd.seed, passes)[start : start + rnd.k].clone()  # protects the cache from callers
 
 
 @functools.lru_cache(maxsize=4)
-def _permutation(dim: int, seed: int, done: int) -> Tensor:
-    return torch.from_numpy(rng(seed, "permutation", number=done).permutation(dim))
+def _permutation(dim: int, seed: int, passes: int) -> Tensor:
+    return torch.from_numpy(rng(seed, "permutation", number=passes).permutation(dim))

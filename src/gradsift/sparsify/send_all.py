@@ -1,6 +1,6 @@
-"""Always-send-all: every client sends its whole gradient in every round, which is plain SGD on the pooled gradient.
+"""Always-send-all, the paper's Section V-A, item 5: every client sends its full gradient in every round.
 
-The paper's item 5 of Section V-A.
+This is distributed SGD without compression.
 """
 
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from gradsift.sparsify.base import Round, Sparsifier
 
 @dataclass(frozen=True)
 class SendAll(Sparsifier):
-    """Up and down: all D elements, without indices; k plays no part."""
+    """Up and down: all D elements, without indices; k has no effect."""
 
     dense: ClassVar[bool] = True
 
     def upload(self, residual: Tensor, rnd: Round) -> Sparse:
-        """Everything."""
+        """All D elements."""
         del rnd
         return everything(residual)
 
     def merge(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
-        """The share-weighted sum of whole vectors."""
+        """The share-weighted sum of the full vectors."""
         del rnd
         return weighted_sum(uploads, share)

@@ -1,6 +1,6 @@
-"""Unidirectional top-k: only the uplink is limited to k, the downlink is the whole union (up to kN elements).
+"""Unidirectional top-k: only the uplink is limited to k; the downlink is the union of all uploads, up to kN elements.
 
-Lin et al., Deep Gradient Compression (ICLR 2018), as the paper compares it (Section V-A, item 1).
+Lin et al., Deep Gradient Compression (ICLR 2018), as in the paper's comparison (Section V-A, item 1).
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from gradsift.sparsify.base import Round, TopKUpload
 
 @dataclass(frozen=True)
 class UnidirectionalTopK(TopKUpload):
-    """Up: each client's k largest. Down: everything that anyone sent."""
+    """Up: each client's k largest. Down: all elements that any client sent."""
 
     def merge(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
         """The share-weighted sum over the union."""
