@@ -1,7 +1,7 @@
-"""What a controller is: numbers in, numbers out, state in, state out. Nothing here knows tensors, models or costs.
+"""The interface of a controller, which chooses k: it works with numbers only, not with tensors, models or cost models.
 
-A state is a dict of JSON values, so a checkpoint is ``json.dumps(state)``. Every draw is keyed by (seed, purpose,
-round), so proposing twice for one round proposes the same.
+A state is a dict of JSON values, so a checkpoint is ``json.dumps(state)``. Random draws are keyed by (seed, purpose,
+round), so two proposals for one round are the same.
 """
 
 from abc import ABC, abstractmethod
@@ -12,9 +12,7 @@ from gradsift.check import integer, real
 from gradsift.errors import GradsiftError
 
 S = TypeVar("S")
-
-
-K = float | tuple[float, ...]  # one number for all clients, or one for each of them
+K = float | tuple[float, ...]  # one number for all clients, or one per client
 
 
 class Proposal(NamedTuple):
@@ -22,57 +20,56 @@ class Proposal(NamedTuple):
 
     number: int
     k: K
-    probe_k: K | None = None  # k' of the probe; None: this controller needs none
-    memo: dict[str, float] = {}  # noqa: RUF012  (never written to) what the controller needs back with the answer
+    probe_k: K | None = None  # k', or None if the controller does not probe
+    memo: dict[str, float] = {}  # noqa: RUF012  (never written to) values that the controller needs with the observation
 
-    def recall(self, what: str) -> float:
-        """What the controller left in the memo; a proposal without it was not made by it."""
-        if what not in self.memo:
-            raise GradsiftError(f"the proposal of round {self.number} has no {what!r} in its memo: {self.memo!r}")
-        return self.memo[what]
+    def recall(self, key: str) -> float:
+        """A value from the memo; an error if another controller made this proposal."""
+        if key not in self.memo:
+            raise GradsiftError(f"the proposal of round {self.number} has no {key!r} in its memo: {self.memo!r}")
+        return self.memo[key]
 
 
 class Observation(NamedTuple):
-    """What became of a proposal. It may arrive a round late: it carries the proposal that it answers.
+    """The cost and the losses of a round. It may arrive a round late, so it includes the proposal of its round.
 
-    The losses are averages over the clients' samples. All three None: nobody could report any. ``used_k`` and
-    ``used_probe_k`` are the integers that were used, where the driver rounded.
+    The losses are means over the clients' samples, and None if no client could report any.
     """
 
     proposal: Proposal
     cost: float  # theta(k) of the round
-    probe_cost: float | None = None  # theta(k'), had the round been run at k'
+    probe_cost: float | None = None  # theta(k'), the cost of the same round at k'
     loss_before: float | None = None
     loss_after: float | None = None
-    loss_probe: float | None = None
-    used_k: int | None = None  # of clients with different ones, the largest
+    loss_probe: float | None = None  # after the same round at k'
+    used_k: int | None = None  # k as the driver rounded it; the largest, if k differs between clients
     used_probe_k: int | None = None
 
     def as_json(self) -> list[Any]:
-        """JSON values that ``from_json`` turns back."""
+        """The observation as JSON values, for ``from_json``."""
         return [list(self.proposal), *self[1:]]
 
     @classmethod
     def from_json(cls, values: list[Any]) -> "Observation":
-        """What ``as_json`` gave."""
-        number, k, probe_k, memo = values[0]
-        return cls(Proposal(number, _k(k), _k(probe_k), memo), *values[1:])
+        """The observation from the values of ``as_json``."""
+        number, *ks, memo = values[0]
+        k, probe_k = (tuple(k) if isinstance(k, list) else k for k in ks)
+        return cls(Proposal(number, k, probe_k, memo), *values[1:])
 
     def validate(self, probes: bool) -> None:
-        """Refuse what is not finite, and a probing controller's observation without its probe."""
+        """Refuse values that are not finite and, if the controller ``probes``, losses without those of the probe."""
         if not isinstance(self.proposal, Proposal):
             raise GradsiftError(f"an observation answers a Proposal, got {self.proposal!r}")
         integer("round number", self.proposal.number, 1)
         real("cost", self.cost, low=0)
         if self.probe_cost is not None:
             real("probe_cost", self.probe_cost, low=0)
-        losses = {"loss_before": self.loss_before, "loss_after": self.loss_after, "loss_probe": self.loss_probe}
-        for name, loss in losses.items():
-            if loss is not None:
-                real(name, loss)
-        for name, used in (("used_k", self.used_k), ("used_probe_k", self.used_probe_k)):
-            if used is not None:
-                integer(name, used, 1)
+        for name in ("loss_before", "loss_after", "loss_probe"):
+            if getattr(self, name) is not None:
+                real(name, getattr(self, name))
+        for name in ("used_k", "used_probe_k"):
+            if getattr(self, name) is not None:
+                integer(name, getattr(self, name), 1)
         if (self.loss_before is None) != (self.loss_after is None):
             raise GradsiftError(
                 f"loss_before and loss_after go together, got {self.loss_before!r}, {self.loss_after!r}"
@@ -83,20 +80,16 @@ class Observation(NamedTuple):
             )
 
 
-def _k(read: Any) -> Any:
-    return tuple(read) if isinstance(read, list) else read
-
-
 class Controller(ABC, Generic[S]):
     """How many elements to send. A new one defines ``init``, ``propose`` and ``update``.
 
-    Input is trusted: drivers check what they pass; ``gradsift.controller(name)`` checks every call.
+    Arguments are not checked: drivers check them, and ``gradsift.controller(name)`` checks every call.
     """
 
     name: ClassVar[str] = ""
-    probes: ClassVar[bool] = False  # wants the round also at k' < k
-    learns: ClassVar[bool] = True  # wants the losses; a driver need not take them for one that does not
-    varies: ClassVar[bool] = True  # may propose another k in another round; dense sparsifiers take none that does
+    probes: ClassVar[bool] = False  # whether it compares each round with the same round at k' < k
+    learns: ClassVar[bool] = True  # whether it needs the losses; if not, a driver does not compute them
+    varies: ClassVar[bool] = True  # whether k may differ between rounds, which dense sparsifiers do not allow
 
     @abstractmethod
     def init(self, dim: int, seed: int = 0) -> S:
@@ -108,20 +101,20 @@ class Controller(ABC, Generic[S]):
 
     @abstractmethod
     def update(self, state: S, seen: Observation) -> S:
-        """The state after learning what became of a proposal; ``state`` itself is left as it was."""
+        """The state after learning from the observation of a round; ``state`` itself is not changed."""
 
     def search_interval(self, state: S) -> tuple[float, float] | None:
-        """The interval that is being searched now, for whoever wants to show it; None: there is none."""
+        """The interval that is being searched now, for records, or None if the controller does not search."""
         del state
         return None
 
     def largest_k(self, dim: int) -> float:
-        """The largest k that any round may propose: a driver makes room for it."""
+        """The largest k that it may propose in any round, from which a driver estimates its memory."""
         return float(dim)
 
 
 class Interval(TypedDict):
-    """The part of a state that every searching controller has: the interval K, and where in it the search is."""
+    """The part of the state that all searching controllers have: the interval K and the current k."""
 
     low: float
     high: float
@@ -130,20 +123,15 @@ class Interval(TypedDict):
 
 @dataclass(frozen=True)
 class Search:
-    """The options of every controller that searches an interval [k_min, k_max].
+    """The options of every controller that searches an interval [k_min, k_max]."""
 
-    Left out: k_min is max(2, 0.002 dim), as in the paper's experiments; k_max is dim; k_init, which the paper does not
-    give, is the middle.
-    """
+    k_min: float | None = None  # None is max(2, 0.002 dim), as in the paper's experiments
+    k_max: float | None = None  # None is dim
+    k_init: float | None = None  # None is the middle of the interval; the paper does not give it
 
-    k_min: float | None = None
-    k_max: float | None = None
-    k_init: float | None = None
-
-    lowest: ClassVar[float] = 1.0  # the least k_min that makes sense: 2 where there must be a k' below k
+    lowest: ClassVar[float] = 1.0  # the least valid k_min: 2 for a controller that needs a k' below k
 
     def __post_init__(self) -> None:
-        """Refuse options that no dim can make right."""
         for name in ("k_min", "k_max", "k_init"):
             value = getattr(self, name)
             if value is not None:
@@ -152,7 +140,7 @@ class Search:
             raise GradsiftError(f"k_min must not exceed k_max, got {self.k_min!r} > {self.k_max!r}")
 
     def search_interval(self, state: Any) -> tuple[float, float] | None:
-        """K, as it is now."""
+        """K."""
         return state["low"], state["high"]
 
     def largest_k(self, dim: int) -> float:
@@ -160,7 +148,7 @@ class Search:
         return float(dim) if self.k_max is None else float(self.k_max)
 
     def interval(self, dim: int) -> Interval:
-        """The search interval and the first k for vectors of ``dim`` elements."""
+        """The initial interval and k for vectors of ``dim`` elements."""
         low = max(2.0, 0.002 * dim) if self.k_min is None else float(self.k_min)
         high = self.largest_k(dim)
         for name, given in (("k_min", self.k_min), ("k_max", self.k_max)):

@@ -1,8 +1,8 @@
 """Gradient descent without a gradient: Flaxman, Kalai and McMahan (SODA 2005), in one dimension.
 
-The paper's continuous bandit (Section V-B, item 3). Their theorem for Lipschitz costs, with costs in [0, C = 1], an
-interval of half-width r = R, costs that change by at most C over r (L r = C) and a horizon of n rounds, sets the
-perturbation to r n^(-1/4) / sqrt(6) and the step to r / sqrt(n): both scale with the search range.
+The paper's continuous bandit (Section V-B, item 3). For costs in [0, C = 1] that change by at most C over the
+half-width r = R of the interval (L r = C) and a horizon of n rounds, their theorem for Lipschitz costs sets the
+perturbation to r n^(-1/4) / sqrt(6) and the step to r / sqrt(n): both scale with the search interval.
 """
 
 import math
@@ -15,37 +15,36 @@ from gradsift.draws import rng
 
 
 class BanditState(Interval, Scaled):
-    """K, the centre k around which the bandit plays, and the scale of what it sees."""
+    """K, the centre k around which the bandit plays, and the bound of its costs."""
 
     seed: int
 
 
 @dataclass(frozen=True)
 class ContinuousBandit(Search, Controller[BanditState]):
-    """Play the centre plus or minus a perturbation; step the centre away from what was dear."""
+    """Play the centre plus or minus a perturbation, and move the centre away from the side that was expensive."""
 
     horizon: int = 1000
     bound: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse impossible options."""
         super().__post_init__()
         check_bound(self.bound)
         integer("horizon", self.horizon, 1)
 
     def init(self, dim: int, seed: int = 0) -> BanditState:
-        """The centre starts at k_init, moved inside so that both perturbations fit."""
+        """The centre is k_init, moved so that both perturbations are inside K."""
         state = BanditState(**self.interval(dim), seed=seed, bound=self.bound)
         return self._move(state, state["k"])
 
     def propose(self, state: BanditState, number: int) -> Proposal:
-        """The centre, perturbed up or down by a fair coin, and kept from leaving K by a rounding error."""
+        """The centre, perturbed up or down with equal probability; projected, since rounding errors may leave K."""
         direction = 1.0 if rng(state["seed"], "exploration", number=number).random() < 0.5 else -1.0
         k = project(state["k"] + direction * self.perturbation(state), state["low"], state["high"])
         return Proposal(number, k, None, {"direction": direction})
 
     def update(self, state: BanditState, seen: Observation) -> BanditState:
-        """centre <- P(centre - step * cost * direction), P onto the interval less a perturbation at each end."""
+        """centre <- P(centre - step * cost * direction), where P projects onto K less a perturbation at each end."""
         cost, bound = scaled_cost(state["bound"], seen)
         if cost is None:
             return state
@@ -53,7 +52,7 @@ class ContinuousBandit(Search, Controller[BanditState]):
         return self._move({**state, "bound": bound}, state["k"] - step * cost * seen.proposal.recall("direction"))
 
     def perturbation(self, state: BanditState) -> float:
-        """How far from the centre it plays."""
+        """The distance between the centre and the proposed k."""
         return self._half(state) / math.sqrt(6 * math.sqrt(self.horizon))
 
     @staticmethod

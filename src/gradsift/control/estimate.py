@@ -1,4 +1,4 @@
-"""The derivative of the cost of training with respect to k, estimated from three losses: equations (10) and (11)."""
+"""Equations (10) and (11): the derivative of the cost of training with respect to k, estimated from three losses."""
 
 import math
 
@@ -7,33 +7,33 @@ from gradsift.errors import GradsiftError
 
 
 def tau_hat(probe_cost: float, loss_before: float, loss_after: float, loss_probe: float) -> float:
-    """Equation (10): what it would cost to reach ``loss_after`` by k'-element rounds, from one such round."""
-    # The quotient first: equal losses must give exactly 1, so that a probe equal to its round has derivative 0.
+    """Equation (10): the cost of reaching ``loss_after`` with rounds at k', extrapolated from one such round."""
+    # The quotient of equal losses must be exactly 1, so that a probe equal to its round has derivative 0.
     return probe_cost * ((loss_before - loss_after) / (loss_before - loss_probe))
 
 
 def derivative(seen: Observation) -> float | None:
-    """The inside of equation (11), or None where the losses did not fall and (10) has no meaning."""
+    """The argument of sign() in equation (11), or None if a loss did not decrease, for which (10) is undefined."""
     if seen.loss_before is None or seen.loss_after is None or seen.loss_probe is None or seen.probe_cost is None:
         return None
     if seen.loss_before <= seen.loss_after or seen.loss_before <= seen.loss_probe:
         return None
-    if seen.used_k == seen.used_probe_k == 1:  # of clients with k of their own, all that took part sent one element
+    if seen.used_k == seen.used_probe_k == 1:  # all clients that took part sent one element, at k' too
         return None
     gap = _gap(seen)
     reached = tau_hat(seen.probe_cost, seen.loss_before, seen.loss_after, seen.loss_probe)
     slope = float((seen.cost - reached) / gap)
-    return slope if math.isfinite(slope) else None  # decreases so far apart that the quotient overflows
+    return slope if math.isfinite(slope) else None  # the quotient may overflow
 
 
 def estimated_sign(seen: Observation) -> int | None:
-    """Equation (11): -1, 0 or 1, or None where it is unavailable."""
+    """Equation (11): -1, 0 or 1, or None where ``derivative`` is None."""
     slope = derivative(seen)
     return None if slope is None else (slope > 0) - (slope < 0)
 
 
 def _gap(seen: Observation) -> float:
-    """k - k', as used if the driver says what it used: rounding and clamping may have moved both."""
+    """k - k', of the rounded values if the driver gives them, and else of the proposal."""
     if seen.used_k is not None and seen.used_probe_k is not None:
         k, probe_k = float(seen.used_k), float(seen.used_probe_k)
     elif isinstance(seen.proposal.k, int | float) and isinstance(seen.proposal.probe_k, int | float):

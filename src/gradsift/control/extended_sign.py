@@ -1,9 +1,9 @@
-"""Algorithm 3: Algorithm 2 in instances whose search interval, and so whose step, shrinks where that must pay.
+"""Algorithm 3: restarts of Algorithm 2 on a smaller interval, with smaller steps, when that lowers the regret bound.
 
-Three places where the printed algorithm cannot be followed to the letter, all argued in docs/deviations.md: m_0 starts
-at 0 (with 1, as printed, delta_1 divides by zero); the window (lines 6 and 7) skips the rounds whose sign is
-unavailable, not those in which the projection alone held k in place, unless ``literal_window`` is set; and no instance
-starts on a single point, which it could never leave.
+Three deviations from the printed algorithm, explained in docs/deviations.md: m_0 starts at 0, because with 1, as
+printed, delta_1 divides by zero; the window (lines 6 and 7) skips the rounds whose sign is unavailable, and only if
+``literal_window`` is set also those in which k stayed in place; and no instance starts on an interval of a single
+point, which k could never leave.
 """
 
 import math
@@ -18,20 +18,20 @@ from gradsift.errors import GradsiftError
 
 
 class ExtendedState(Interval):
-    """K and k of the current instance, and what decides when the next one starts."""
+    """K and k of the current instance, and the numbers that decide when the next one starts."""
 
-    k_min: float  # the original interval, which line 9 clips to
+    k_min: float  # the original interval, to which line 9 clips
     k_max: float
-    started: int  # m_0: the round after which the current instance started
-    previous: int  # M': rounds that the previous instance ran
-    counted: int  # n: rounds in the current window
-    window_low: float | None  # k'_min and k'_max: the range of k in the window
+    started: int  # m_0: the last round before the current instance
+    previous: int  # M': the number of rounds of the previous instance
+    counted: int  # n: the number of rounds in the current window
+    window_low: float | None  # k'_min and k'_max: the range of k in the current window
     window_high: float | None
 
 
 @dataclass(frozen=True)
 class ExtendedSign(Search, Controller[ExtendedState]):
-    """Algorithm 3, the paper's choice: as sign, but its interval shrinks to where k has been."""
+    """Algorithm 3, the paper's choice: like sign, but the interval shrinks to the recent range of k."""
 
     alpha: float = 1.5
     window: int = 20  # M_u
@@ -41,7 +41,6 @@ class ExtendedSign(Search, Controller[ExtendedState]):
     lowest: ClassVar[float] = 2.0
 
     def __post_init__(self) -> None:
-        """Refuse alpha < 1 and an empty window."""
         super().__post_init__()
         real("alpha", self.alpha, low=1)
         integer("window", self.window, 1)
@@ -50,11 +49,11 @@ class ExtendedSign(Search, Controller[ExtendedState]):
     def init(self, dim: int, seed: int = 0) -> ExtendedState:
         """Line 1, with m_0 = 0."""
         del seed
-        whole = self.interval(dim)
+        interval = self.interval(dim)
         return ExtendedState(
-            **whole,
-            k_min=whole["low"],
-            k_max=whole["high"],
+            **interval,
+            k_min=interval["low"],
+            k_max=interval["high"],
             started=0,
             previous=0,
             counted=0,
@@ -67,7 +66,7 @@ class ExtendedSign(Search, Controller[ExtendedState]):
         return probing(state, number, step_size(state, number - state["started"]))
 
     def update(self, state: ExtendedState, seen: Observation) -> ExtendedState:
-        """Lines 3 to 15, for the round that ``seen`` answers. m advances in every round, also without a sign."""
+        """Lines 3 to 15, for the round of ``seen``; m advances in every round, also without a sign."""
         ran = seen.proposal.number - state["started"]  # M''
         if ran < 1:
             raise GradsiftError(

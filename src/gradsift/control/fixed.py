@@ -9,25 +9,24 @@ from gradsift.errors import GradsiftError
 
 
 class FixedState(TypedDict):
-    """Just k."""
+    """k."""
 
     k: float
 
 
 @dataclass(frozen=True)
 class Fixed(Controller[FixedState]):
-    """k elements a round, whatever happens."""
+    """The same k in every round."""
 
     k: float
     varies: ClassVar[bool] = False
     learns: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Refuse a k that no dim can make right."""
         real("k", self.k, low=1)
 
     def init(self, dim: int, seed: int = 0) -> FixedState:
-        """k, if it fits the dimension."""
+        """The state with k, which must not exceed ``dim``."""
         del seed
         if not 1 <= self.k <= dim:
             raise GradsiftError(f"k must be in [1, {dim}], got {self.k!r}")
@@ -43,6 +42,6 @@ class Fixed(Controller[FixedState]):
         return Proposal(number, state["k"])
 
     def update(self, state: FixedState, seen: Observation) -> FixedState:
-        """Nothing."""
+        """The same state."""
         del seen
         return state

@@ -1,8 +1,8 @@
-"""What the bandits minimise: the cost of a round for each unit of loss that it took off, scaled to [0, 1].
+"""The cost that the bandits minimise: the cost of a round per unit of loss decrease, scaled to [0, 1].
 
-A bandit sees one number a round. The cost of the round alone would only say that a small k is cheap, so it is divided
-by the decrease of the loss. The bound that scales it is an option; left out, it is ten times the first value seen. A
-round without decrease counts as the bound, and so does a dearer one.
+The cost of the round alone would always favour a small k, so it is divided by the decrease of the loss. The bound that
+scales it is an option, and by default ten times the first value. A round without decrease, or above the bound, counts
+as the bound.
 """
 
 import math
@@ -15,7 +15,7 @@ FIRST_TIMES = 10.0
 
 
 class Scaled(TypedDict):
-    """The part of a bandit's state that scales what it sees."""
+    """The part of a bandit's state that scales its costs."""
 
     bound: float | None
 
@@ -27,12 +27,12 @@ def check_bound(bound: float | None) -> None:
 
 
 def scaled_cost(bound: float | None, seen: Observation) -> tuple[float | None, float | None]:
-    """(The round's cost in [0, 1], or None if no loss was reported; the bound from now on)."""
+    """The scaled cost of the round, or None if no loss was reported, and the bound for later rounds."""
     if seen.loss_before is None or seen.loss_after is None:
         return None, bound
     decrease = seen.loss_before - seen.loss_after
     price = float(seen.cost / decrease) if decrease > 0 else math.inf
-    if not math.isfinite(FIRST_TIMES * price):  # no decrease, or one so small that its price is beyond any bound
+    if not math.isfinite(FIRST_TIMES * price):  # no decrease, or one too small to divide by
         return 1.0, bound
     if bound is None:
         bound = FIRST_TIMES * price or None

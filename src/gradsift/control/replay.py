@@ -1,4 +1,4 @@
-"""A recorded sequence of k, played again: "sequence x under communication time y" of the paper's Figs. 7 and 8."""
+"""A recorded sequence of k: "sequence x under communication time y" of the paper's Figs. 7 and 8."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,18 +10,17 @@ from gradsift.errors import GradsiftError
 
 
 class ReplayState(TypedDict):
-    """The sequence lives in the controller; there is nothing to remember."""
+    """Empty: the sequence is an option of the controller."""
 
 
 @dataclass(frozen=True)
 class Replay(Controller[ReplayState]):
-    """``sequence[m - 1]`` elements in round m; a run longer than its sequence is an error."""
+    """``sequence[m - 1]`` elements in round m; an error in a round after the end of the sequence."""
 
     sequence: Sequence[float]
     learns: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Take a copy of the sequence, and refuse one that holds an impossible k."""
         try:
             sequence = tuple(self.sequence)
         except TypeError:
@@ -33,7 +32,7 @@ class Replay(Controller[ReplayState]):
         object.__setattr__(self, "sequence", sequence)
 
     def init(self, dim: int, seed: int = 0) -> ReplayState:
-        """Refuse a sequence that is not for this dimension."""
+        """The empty state; an error if a k exceeds ``dim``."""
         del seed
         for number, k in enumerate(self.sequence, start=1):
             if k > dim:
@@ -41,7 +40,7 @@ class Replay(Controller[ReplayState]):
         return ReplayState()
 
     def largest_k(self, dim: int) -> float:
-        """The largest of the sequence."""
+        """The largest k of the sequence."""
         del dim
         return float(max(self.sequence))
 
@@ -53,6 +52,6 @@ class Replay(Controller[ReplayState]):
         return Proposal(number, float(self.sequence[number - 1]))
 
     def update(self, state: ReplayState, seen: Observation) -> ReplayState:
-        """Nothing."""
+        """The same state."""
         del seen
         return state

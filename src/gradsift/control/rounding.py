@@ -1,4 +1,4 @@
-"""Definition 2, randomized k-element GS: stochastic rounding of a real k to a neighbouring integer, unbiased."""
+"""Definition 2, randomized k-element GS: unbiased stochastic rounding of a real k to an integer."""
 
 import math
 
@@ -15,7 +15,7 @@ def round_k(k: float, seed: int, number: int, client: int = 0) -> int:
 def round_probe_k(probe_k: float, used_k: int, seed: int, number: int, client: int = 0) -> int:
     """k' rounded in the same way, then clamped to [1, used_k - 1].
 
-    Never to k_min: at k = k_min there would be no k' below k, no sign, and k would never move again.
+    It is not clamped to k_min: at k = k_min there would be no k' below k, hence no sign, and k would never change.
     """
     integer("used_k", used_k, 1)
     real("probe_k", probe_k)

@@ -1,4 +1,4 @@
-"""Algorithm 2: online learning of k from the sign of the derivative alone."""
+"""Algorithm 2: online learning of k from the sign of the estimated derivative."""
 
 import math
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ def step_size(state: Interval, rounds: int) -> float:
 
 
 def probing(state: Interval, number: int, delta: float) -> Proposal:
-    """k_m with its probe k'_m = k_m - delta_m / 2, which may lie below k_min but not below 1, and always below k_m."""
-    below = math.nextafter(state["k"], 1.0)  # where delta is too small, or zero, to tell k' from k
+    """k_m with its probe k'_m = k_m - delta_m / 2, which may be below k_min but not below 1, and is below k_m."""
+    below = math.nextafter(state["k"], 1.0)  # for a delta that is zero or too small to change k
     return Proposal(number, state["k"], max(1.0, min(state["k"] - delta / 2, below)))
 
 
 @dataclass(frozen=True)
 class Sign(Search, Controller[Interval]):
-    """Algorithm 2: step delta_m against the estimated sign; stay where the sign is unavailable."""
+    """Algorithm 2: step delta_m against the estimated sign; no step if the sign is unavailable."""
 
     probes: ClassVar[bool] = True
     lowest: ClassVar[float] = 2.0
@@ -38,7 +38,7 @@ class Sign(Search, Controller[Interval]):
         return probing(state, number, step_size(state, number))
 
     def update(self, state: Interval, seen: Observation) -> Interval:
-        """Line 4: k <- P_K(k - delta_m s_m). A late answer moves the k of now by the step of its own round."""
+        """Line 4: k <- P_K(k - delta_m s_m). A late observation moves the present k by the step of its own round."""
         sign = estimated_sign(seen)
         if sign is None:
             return state

@@ -1,6 +1,6 @@
-"""Value-based derivative descent: Algorithm 2's steps with the estimated derivative in place of its sign.
+"""Value-based derivative descent: Algorithm 2 with the estimated derivative instead of its sign.
 
-Online gradient descent (Hazan 2016) as the paper compares it (Section V-B, item 1).
+Online gradient descent (Hazan 2016), as in the paper's comparison (Section V-B, item 1).
 """
 
 from dataclasses import dataclass
@@ -13,17 +13,16 @@ from gradsift.control.sign import Sign, step_size
 
 @dataclass(frozen=True)
 class Value(Sign):
-    """As sign, but step delta_m times ``scale`` times the estimated derivative; the paper's is scale 1."""
+    """Like sign, but with steps of delta_m times ``scale`` (1 in the paper) times the estimated derivative."""
 
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse a scale that is not positive."""
         super().__post_init__()
         real("scale", self.scale, above=0)
 
     def update(self, state: Interval, seen: Observation) -> Interval:
-        """k <- P_K(k - delta_m d_m); unchanged where the derivative is unavailable."""
+        """k <- P_K(k - delta_m d_m); unchanged if the derivative is unavailable."""
         slope = derivative(seen)
         if slope is None:
             return state
