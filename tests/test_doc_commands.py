@@ -109,7 +109,7 @@ def test_the_commands_of_a_page_run_in_their_order(page: str, tmp_path: Path) ->
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=900,
         )
         assert done.returncode == 0, f"{name(command)}\n{done.stdout}\n{done.stderr}"
 

@@ -1,5 +1,6 @@
 """Making runs: in this process and in others, stopped and taken up again, without doing anything twice."""
 
+import itertools
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +30,13 @@ pytestmark = pytest.mark.slow  # starts processes
 
 def some(count: int = 3, **stop: Any) -> list[Experiment]:
     return [one(seed, k=20.0, **({"rounds": 6} | stop)) for seed in range(count)]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that goes on by a second whenever it is read, so that no limit depends on how fast the machine is."""
+    seconds = itertools.count()
+    monkeypatch.setattr(work, "time", SimpleNamespace(monotonic=lambda: float(next(seconds)), sleep=lambda _: None))
 
 
 def rounds(place: Path, experiments: list[Experiment]) -> list[int]:
@@ -104,11 +113,12 @@ def test_what_many_runs_fail_of_is_said_once(processes: int, tmp_path: Path, cap
     assert len(said) == len(first) + len(more)
 
 
+@pytest.mark.usefixtures("clock")
 def test_a_run_that_another_process_has_is_waited_for(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     experiments = some(2, rounds=40)
     both = [script(tmp_path, 1, rounds=40, stderr=subprocess.PIPE) for _ in range(2)]
     try:
-        said = [run.communicate(timeout=120) for run in both]
+        said = [run.communicate(timeout=600) for run in both]
     finally:
         for run in both:
             run.kill()
@@ -117,10 +127,10 @@ def test_a_run_that_another_process_has_is_waited_for(tmp_path: Path, capfd: pyt
     assert rounds(tmp_path / "runs", experiments) == [40, 40]
     with RunFolder.open(tmp_path / "runs" / experiments[0].name)._lock:
         longer = as_jobs(some(2, rounds=41))
-        assert work.work(longer, tmp_path / "runs", minutes=8 / 60) == "time limit"
+        assert work.work(longer, tmp_path / "runs", minutes=1) == "time limit"
         assert rounds(tmp_path / "runs", experiments) == [40, 41], "the others are made meanwhile"
         assert f"waiting for another process to finish {experiments[0].name}" in capfd.readouterr().err
-        assert work.work(as_jobs(experiments), tmp_path / "runs", minutes=8 / 60) == "done", "these rounds are there"
+        assert work.work(as_jobs(experiments), tmp_path / "runs", minutes=1) == "done", "these rounds are there"
         assert capfd.readouterr().err == ""
     assert work.work(longer, tmp_path / "runs", quiet=True) == "done"
     assert rounds(tmp_path / "runs", experiments) == [41, 41]
@@ -141,13 +151,14 @@ def test_a_folder_that_another_process_makes_first_is_no_failure(
     assert rounds(place, [wanted]) == [6]
 
 
+@pytest.mark.usefixtures("clock")
 def test_a_limit_of_time_stops_with_a_checkpoint_and_the_same_again_goes_on(tmp_path: Path) -> None:
     experiments = some(2, rounds=100_000)
     assert work.work(as_jobs(experiments), tmp_path, minutes=1e-9, quiet=True) == "time limit"
     assert rounds(tmp_path, experiments) == [0, 0]
     for _ in range(2):
         before = rounds(tmp_path, experiments)[0]
-        assert work.work(as_jobs(experiments), tmp_path, minutes=0.6 / 60, quiet=True) == "time limit"
+        assert work.work(as_jobs(experiments), tmp_path, minutes=0.1, quiet=True) == "time limit"
         made = rounds(tmp_path, experiments)
         assert made[0] > before
         assert made[1] == 0
@@ -184,12 +195,12 @@ def test_a_signal_stops_with_checkpoints(tmp_path: Path, number: signal.Signals,
 
     run = script(tmp_path, processes, stderr=subprocess.PIPE, preexec_fn=ignore)
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while min(rounds(tmp_path / "runs", experiments)) < 3:
             assert time.monotonic() < deadline, "no rounds were made"
             time.sleep(0.05)
         run.send_signal(number)
-        out, err = run.communicate(timeout=60)
+        out, err = run.communicate(timeout=600)
     finally:
         run.kill()
     assert (out.strip(), err) == ("interrupted", "")  # nor was a worker killed
@@ -201,12 +212,12 @@ def test_ctrl_c_while_workers_start_is_clean(tmp_path: Path) -> None:
     run = script(tmp_path, 2, stderr=subprocess.PIPE, start_new_session=True)
     children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while len(children.read_text().split()) < 3:  # two workers, and the tracker of what they share
             assert time.monotonic() < deadline, "no workers were started"
             time.sleep(0.01)
         os.killpg(run.pid, signal.SIGINT)  # as a terminal does
-        out, err = run.communicate(timeout=60)
+        out, err = run.communicate(timeout=600)
     finally:
         run.kill()
     assert (out.strip(), err) == ("interrupted", "")

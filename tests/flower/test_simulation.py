@@ -65,8 +65,8 @@ def _processes(home: Path) -> list[int]:
 
 
 def _stop(home: Path) -> None:
-    deadline = time.monotonic() + 30
     for kind in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + 60
         for process in _processes(home):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, kind)
@@ -79,7 +79,7 @@ def run(app: str, environment: dict[str, str], config: str) -> str:
     command = ["flwr", "run", str(ROOT / "examples" / app), "--stream", "--run-config", config]
     command += ["--federation-config", f"num-supernodes={CLIENTS} client-resources-num-cpus=1"]
     done = subprocess.run(
-        command, cwd=environment["FLWR_HOME"], env=environment, capture_output=True, text=True, check=False, timeout=240
+        command, cwd=environment["FLWR_HOME"], env=environment, capture_output=True, text=True, check=False, timeout=900
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-PATIENCE = 120.0  # seconds until a browser that does not answer is given up
+PATIENCE = 600.0  # seconds until a browser that does not answer is given up
 FLAGS = (
     "--headless=new",
     "--no-sandbox",  # the tests may run as root; the only page it opens is ours
