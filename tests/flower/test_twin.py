@@ -186,7 +186,7 @@ def test_local_steps(sparsifier: str, clients: int | None, exchanges: int) -> No
 
 
 @pytest.mark.parametrize("values", value_types())
-@pytest.mark.parametrize("sparsifier", ["fab-top-k", "periodic-k", "fedavg"])
+@pytest.mark.parametrize(("sparsifier", "exchanges"), [("fab-top-k", 1), ("periodic-k", 2), ("fedavg", 1)])
 def test_value_types(values: str, sparsifier: str, exchanges: int) -> None:
     Twins(method_of(sparsifier, values=values, encoded_bytes=True), exchanges).run(12)
 
@@ -220,11 +220,11 @@ def test_a_k_for_each_client(sparsifier: str, clients: int | None, exchanges: in
 @pytest.mark.parametrize(
     ("charge_probe", "dense_fallback", "encoded_bytes"), list(itertools.product([False, True], repeat=3))
 )
-def test_prices(cost: CostModel, charge_probe: bool, dense_fallback: bool, encoded_bytes: bool, exchanges: int) -> None:
+def test_prices(cost: CostModel, charge_probe: bool, dense_fallback: bool, encoded_bytes: bool) -> None:
     counting: dict[str, Any] = {"charge_probe": charge_probe, "dense_fallback": dense_fallback}
     counting |= BYTES if encoded_bytes else {}
     method = method_of("fab-top-k", gradsift.controller("sign"), cost=cost, **counting)
-    Twins(method, exchanges, clients_per_round=3).run(10)
+    Twins(method, 1 + charge_probe, clients_per_round=3).run(10)
 
 
 def test_every_way_to_count_has_its_own_price() -> None:
