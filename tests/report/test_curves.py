@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradsift.report.curves import Curve, at, band, curve, over_rounds, thinned
+from gradsift.report.curves import Curve, band, curve, over_rounds, thinned, value_at
 from gradsift.report.runs import Floats
 
 numbers = st.floats(-1e6, 1e6, allow_nan=False).map(lambda value: round(value, 3))
@@ -95,7 +95,7 @@ def test_the_last_of_several_values_at_one_cost() -> None:
 
 @given(curves(), st.floats(-10, 700))
 def test_a_value_is_only_read_inside_a_curve(given_curve: Curve, x: float) -> None:
-    found = at(given_curve, x)
+    found = value_at(given_curve, x)
     if 0 <= x <= given_curve.x[-1]:
         assert found == pytest.approx(value(given_curve, x), rel=1e-9, abs=1e-6)
     else:

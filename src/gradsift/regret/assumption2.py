@@ -1,4 +1,7 @@
-"""Test Assumption 2 on a sweep: is t(k, l) convex in k, how steep is it, and has it one minimiser for every loss?"""
+"""Test the paper's Assumption 2 on a sweep of fixed k: is t(k, l), the cost of a unit of loss, convex in k?
+
+Also: how steep is it, and does one k minimise it at every loss l?
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,17 +20,17 @@ class Shape(NamedTuple):
     ks: tuple[int, ...] = ()
     means: tuple[float, ...] = ()  # of t(k, l) over seeds
     bends: tuple[int, ...] = ()  # the k at which the mean is not convex
-    sure: tuple[int, ...] = ()  # the k at which it is significantly not convex (95 %); none with a single seed
-    steepest: float = 0.0  # the largest slope between neighbours
+    sure: tuple[int, ...] = ()  # those of them at which this is significant (95 %); none with a single seed
+    steepest: float = 0.0  # the largest absolute slope between neighbouring k
     minimiser: int | None = None  # None if no k passed the loss
     as_good: tuple[int, ...] = ()  # the k not significantly worse than the minimiser (95 %, paired by seed)
-    lowest: tuple[float, ...] = ()  # the least t(k, l) of a seed
-    highest: tuple[float, ...] = ()
+    lowest: tuple[float, ...] = ()  # t(k, l) of the lowest seed, for each of ``ks``
+    highest: tuple[float, ...] = ()  # and of the highest seed
     open: tuple[int, ...] = ()  # the k whose runs ended above the loss, too early to show that they are worse
 
 
 def shape(loss: float, ks: Sequence[int], t: Floats, least_t: Floats | None = None) -> Shape:
-    """Examine ``t`` [K, S] at one loss; NaN where a run did not pass it, and ``least_t`` [K, S] is a lower bound."""
+    """Examine ``t`` [K, S] at one loss; it is NaN if a run did not pass the loss, for which ``least_t`` bounds it."""
     t = np.asarray(t, dtype=np.float64)
     passed = np.isfinite(t).all(axis=1)
     if not passed.any():
@@ -61,7 +64,7 @@ def shape(loss: float, ks: Sequence[int], t: Floats, least_t: Floats | None = No
 
 
 def one_minimiser(shapes: Sequence[Shape], *, or_open: bool = False) -> set[int]:
-    """The k that may be the minimiser at every loss; ``or_open`` includes those whose runs ended too early to tell.
+    """Return the k that may be the minimiser at every loss; ``or_open`` adds those whose runs ended too early to tell.
 
     If the set is empty even then, the minimiser depends on the loss.
     """
@@ -70,7 +73,7 @@ def one_minimiser(shapes: Sequence[Shape], *, or_open: bool = False) -> set[int]
 
 
 def standard_error(values: Floats) -> Floats:
-    """The standard error of the mean over seeds, the last axis; NaN with fewer than two seeds."""
+    """Return the standard error of the mean over seeds, the last axis; NaN with fewer than two seeds."""
     seeds = values.shape[-1]
     if seeds < 2:
         return np.full(values.shape[:-1], np.nan)

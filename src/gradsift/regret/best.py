@@ -1,4 +1,4 @@
-"""The best fixed k in hindsight, by the mean over seeds, and the k to try next."""
+"""Find the best fixed k in hindsight, by the mean cost over seeds, and the k to try next."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -15,12 +15,12 @@ class Best(NamedTuple):
 
     k: int
     costs: tuple[float, ...]  # of each seed
-    at_edge: bool  # no smaller, or no larger, k reached the loss: the true best k may be outside
-    open: tuple[int, ...] = ()  # the k whose runs ended above the loss at a lower cost: they may be better
+    at_edge: bool  # whether it is the smallest or the largest k that reached the loss: the true best may be beyond it
+    open: tuple[int, ...] = ()  # the k whose runs ended above the loss at a lower cost, so that they may be better
 
 
 def grid(low: float, high: float, points: int) -> list[int]:
-    """``points`` integers evenly spaced on a logarithmic scale, both ends included; fewer where they coincide."""
+    """Return ``points`` integers, evenly spaced on a logarithmic scale, with both ends; fewer if some coincide."""
     first, last = math.ceil(low), math.floor(high)
     if points < 2 or not 1 <= first < last:
         raise GradsiftError(f"no grid of {points} points in [{low!r}, {high!r}]")
@@ -28,7 +28,7 @@ def grid(low: float, high: float, points: int) -> list[int]:
 
 
 def best(ks: Sequence[int], costs: Floats, spent: Floats | None = None) -> Best | None:
-    """The k with the lowest mean of ``costs`` [K, S]; a NaN (the run did not reach the loss) rules its k out.
+    """Return the k with the lowest mean of ``costs`` [K, S]; a k with a NaN (a run did not reach the loss) is left out.
 
     ``spent`` [K, S] is the cost at which each run ended. Returns None if no k is left.
     """
@@ -44,7 +44,7 @@ def best(ks: Sequence[int], costs: Floats, spent: Floats | None = None) -> Best 
 
 
 def refined(ks: Sequence[int], best_ks: Iterable[int]) -> list[int]:
-    """``ks`` and, for each k in ``best_ks``, the geometric means of it and its neighbours."""
+    """Return ``ks`` and, for each k in ``best_ks``, the geometric means of it and its neighbours."""
     ordered = sorted(set(ks))
     places = [ordered.index(k) for k in best_ks]
     between = {round(math.sqrt(ordered[i] * other)) for i in places for other in ordered[max(0, i - 1) : i + 2]}

@@ -1,4 +1,4 @@
-"""Means over seeds with 95 % confidence intervals, paired by seed where two methods are compared."""
+"""Compute means over seeds with 95 % confidence intervals, paired by seed if two methods are compared."""
 
 import math
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ class Interval(NamedTuple):
 
 
 def student(seeds: int) -> float:
-    """Half the width of the 95 % interval of a mean over this many seeds, in standard errors."""
+    """Return half the width of the 95 % interval of a mean over this many seeds, in standard errors."""
     return T[seeds - 2] if 2 <= seeds <= len(T) + 1 else NORMAL
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """The mean of approximately normal values, one per seed."""
+    """Return the mean of approximately normal values, one per seed, with its interval."""
     mean, seeds = fmean(values), len(values)
     if seeds < 2:
         return Interval(mean, None, None, seeds)
@@ -34,7 +34,7 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def ratio(one: Sequence[float], other: Sequence[float]) -> Interval:
-    """The geometric mean of one over the other, paired by seed, so that a seed's effect on both cancels."""
+    """Return the geometric mean of the ratios one / other, paired by seed, so that a seed's effect on both cancels."""
     logs = interval([math.log(a / b) for a, b in zip(one, other, strict=True)])
     low, high = (None if bound is None else math.exp(bound) for bound in (logs.low, logs.high))
     return Interval(math.exp(logs.mean), low, high, logs.seeds)

@@ -1,4 +1,4 @@
-"""T(l), the cost until the loss first reaches l, and what follows from it: t(k, l) and the regret."""
+"""Compute T(l), the cost until the loss first reaches l, t(k, l), the cost of a unit of loss at l, and the regret."""
 
 from collections.abc import Sequence
 
@@ -12,18 +12,18 @@ Floats = NDArray[np.float64]
 
 
 def descent(cost: ArrayLike, loss: ArrayLike) -> Curve:
-    """The lowest loss so far against the cost: as in the paper's analysis, it never rises."""
+    """Return the lowest loss so far against the cost, which never rises, as the paper's analysis assumes."""
     return Curve(np.asarray(cost, dtype=np.float64), np.minimum.accumulate(np.asarray(loss, dtype=np.float64)))
 
 
 def cost_to(curve: Curve, losses: ArrayLike) -> Floats:
-    """[L] T(l) for each loss, interpolated between evaluations; NaN if it is not reached, 0 if the run starts below."""
+    """Return T(l) [L] of each loss, interpolated between evaluations; NaN if not reached, 0 if the run starts below."""
     costs = [cost_to_reach(curve, float(loss), falling=True) for loss in np.ravel(np.asarray(losses))]
     return np.array([np.nan if cost is None else cost for cost in costs])
 
 
 def unit_cost(curve: Curve, losses: Sequence[float], half: float, unreached: float = np.nan) -> Floats:
-    """[L] t(k, l): the cost of a unit of loss around each l, (T(l - half) - T(l + half)) / (2 half).
+    """Return t(k, l) [L], the cost of a unit of loss around each l: (T(l - half) - T(l + half)) / (2 half).
 
     ``unreached`` replaces T of a loss that the run did not reach.
     """
@@ -32,12 +32,12 @@ def unit_cost(curve: Curve, losses: Sequence[float], half: float, unreached: flo
 
 
 def least_unit_cost(curve: Curve, losses: Sequence[float], half: float) -> Floats:
-    """[L] a lower bound of t(k, l), from the cost at which the run ended where it did not reach the loss."""
+    """Return a lower bound of t(k, l) [L], for which a loss not reached counts as reached when the run ended."""
     return unit_cost(curve, losses, half, unreached=float(curve.x[-1]))
 
 
 def regret(curve: Curve, best: Curve) -> Floats:
-    """R(M) of Definition 4 after each evaluation of ``curve``; NaN where ``best``, a run at k*, never reached the loss.
+    """Return R(M) of Definition 4 after each evaluation of ``curve``; NaN if ``best``, a run at k*, never had the loss.
 
     R(M) is the sum over rounds of tau_m(k_m), which is the cost spent, minus the integral of t(k*, l) from L_M to L_0,
     which is the cost until a run at k* reaches the loss L_M. Both curves are those of ``descent``.

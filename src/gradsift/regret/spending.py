@@ -1,4 +1,7 @@
-"""Split a controller's cost: rounds with k far from the best k, and rounds whose estimated sign is missing or wrong."""
+"""Split the cost of a sign-based controller: rounds with k far from the best k, rounds with a missing or wrong sign.
+
+The sign is that of the derivative of the cost in k, which the controller estimates by comparing k with its probe.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -23,13 +26,13 @@ class Spending(NamedTuple):
     small_cost: float
     no_sign: int  # rounds without a usable sign
     no_sign_cost: float
-    judged: int  # rounds with a sign, for which the sweep says what the sign should be
-    wrong: int  # those of them with the other sign
+    judged: int  # rounds with a sign for which the sweep shows the right one
+    wrong: int  # those of them whose sign is not the right one
     wrong_cost: float
 
 
 def right_signs(k: Floats, probe: Floats, ks: Sequence[int], costs: Floats) -> NDArray[np.int64]:
-    """[M] the right sign where k was compared with ``probe``: 1 if k costs more, -1 if less, 0 if not known.
+    """Return the right sign of each round [M]: 1 if k costs more than ``probe``, -1 if less, 0 if not known.
 
     ``costs`` [K] is the cost of each of ``ks`` to the target. Between them the cost is interpolated linearly, in
     logarithms. The sign is not known for a k outside of ``ks``, nor if the two costs differ by less than APART.

@@ -1,4 +1,4 @@
-"""Compare runs: numbers (``summarise``), and a page with figures (``write_report``, which needs the extra "report")."""
+"""Compare runs: a table of numbers (``summarise``), and a page with figures (``write_report``, needs ``.[report]``)."""
 
 from gradsift.report.runs import Run, find_runs, load_run
 from gradsift.report.summary import Row, Spread, stated_target, summarise

@@ -1,4 +1,4 @@
-"""Mean curves with bands over seeds that were evaluated at different costs.
+"""Average the curves of several seeds, which were evaluated at different costs, to a mean with a band.
 
 All seeds of a method are interpolated linearly on one grid, which ends where the shortest seed ends: nothing is
 extrapolated, and every mean is over the same seeds. The tail of a longer seed is the part of it beyond the grid.
@@ -42,13 +42,13 @@ def curve(x: Floats, y: Floats) -> Curve:
 
 
 def evaluations(run: Run, what: str, against: str) -> Curve:
-    """``what`` ("loss" or "accuracy") of the evaluations against "cost" or "rounds"."""
+    """Return ``what`` ("loss" or "accuracy") of a run at its evaluations, against "cost" or "rounds"."""
     x = run.evaluated_cost if against == "cost" else run.evaluated.astype(np.float64)
     return curve(x, run.loss if what == "loss" else run.accuracy)
 
 
-def at(curve: Curve, x: float) -> float | None:
-    """The value at x by linear interpolation; None if x is outside the curve."""
+def value_at(curve: Curve, x: float) -> float | None:
+    """Interpolate the curve linearly at x; returns None if x is outside the curve."""
     inside = len(curve.x) > 0 and curve.x[0] <= x <= curve.x[-1]
     return float(np.interp(x, *curve)) if inside else None
 
@@ -79,7 +79,7 @@ def band(curves: Sequence[Curve], points: int = POINTS) -> Band | None:
 
 
 def thinned(curve: Curve, points: int = POINTS) -> Curve:
-    """The curve itself, or interpolated at ``points`` points if it has more."""
+    """Return the curve itself, or interpolate it at ``points`` points if it has more."""
     if len(curve.x) <= points:
         return curve
     grid = np.linspace(curve.x[0], curve.x[-1], points)
@@ -87,10 +87,10 @@ def thinned(curve: Curve, points: int = POINTS) -> Curve:
 
 
 def over_rounds(values: Sequence[Floats], points: int = 600) -> Band | None:
-    """One value per round and seed as a band over the rounds that all seeds have; returns None without any round.
+    """Average one value per round over seeds, for the rounds that all seeds have; returns None without any round.
 
-    If there are more rounds than ``points``, equally many consecutive rounds make one point (fewer make the last one).
-    Its mean is over these rounds, and low and high are their extremes, so that no outlier disappears.
+    If there are more rounds than ``points``, each point stands for equally many consecutive rounds, the last
+    perhaps for fewer. Its mean is over these rounds; low and high are their extremes, so that no outlier disappears.
     """
     rounds = min(map(len, values), default=0)
     if rounds == 0:

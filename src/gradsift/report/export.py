@@ -23,14 +23,14 @@ NO_METADATA: dict[str, dict[str, None]] = {
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure in the format of the path's suffix; letters become outlines, which look the same everywhere."""
+    """Write a figure in the format of the path's suffix; letters in SVG become outlines, which need no font."""
     kind = path.suffix.removeprefix(".")
     with matplotlib.rc_context({"svg.fonttype": "path", "svg.hashsalt": path.stem, "pdf.fonttype": 42}):
         figure.savefig(path, format=kind, dpi=PNG_DPI, metadata=NO_METADATA[kind])
 
 
 def inline(figure: Figure, name: str, title: str, alt: str) -> str:
-    """A figure as an <svg> element for the page: letters as text, CSS variables as colours, ids prefixed by name."""
+    """Return a figure as an <svg> element for the page: letters as text, colours as CSS variables, ids prefixed."""
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure.savefig(buffer, format="svg", metadata=NO_METADATA["svg"])

@@ -1,4 +1,4 @@
-"""The figures of a report, each with a caption and a description for readers who cannot see it."""
+"""Draw the figures of a report, each with a caption and a description for readers who cannot see it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,23 +11,23 @@ from matplotlib.patches import Patch
 from gradsift.report import text
 from gradsift.report.curves import Band, Curve, band, curve, evaluations, over_rounds
 from gradsift.report.methods import Method, cost_axis
-from gradsift.report.plot import Plot, spans
+from gradsift.report.plot import Plot, needs_log_axis
 from gradsift.report.runs import Run
 from gradsift.report.style import look
 
 BANDS = "Line: mean over seeds. Band: lowest to highest seed."
 INTERVALS = "Line: mean over seeds. Shaded: from the lowest to the highest bound.\nThin lines: the bounds of each seed."
 TAILS = "\nThin line: a longer seed by itself."
-EARLY = 0.1  # of a run: the axis may leave out the losses before
+EARLY = 0.1  # the axis may leave out the losses of this first part of a run
 
-Bands = Mapping[int, Band]  # by the number of the method
+Bands = Mapping[int, Band]  # keyed by the number of the method
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
     """A figure with its title, caption and description."""
 
-    name: str  # of its files
+    name: str  # the name of its files, without suffix
     title: str
     caption: str
     alt: str
@@ -44,7 +44,7 @@ class Section(NamedTuple):
 
 
 def sections(methods: Sequence[Method], target_loss: float | None, target_accuracy: float | None) -> list[Section]:
-    """All figures for which there are data, in the sections of the page."""
+    """Draw every figure for which there are data, grouped in the sections of the page."""
     loss = [course(methods, "loss", against, target_loss) for against in ("cost", "rounds")]
     accuracy = [course(methods, "accuracy", against, target_accuracy) for against in ("cost", "rounds")]
     missing: list[str] = []
@@ -66,7 +66,7 @@ def sections(methods: Sequence[Method], target_loss: float | None, target_accura
 
 
 def course(methods: Sequence[Method], what: str, against: str, target: float | None) -> Drawn | None:
-    """``what`` ("loss" or "accuracy") against "cost" or "rounds"; returns None if no run was evaluated."""
+    """Draw ``what`` ("loss" or "accuracy") against "cost" or "rounds"; returns None if no run was evaluated."""
     scale = 100.0 if what == "accuracy" else 1.0
 
     def seed(run: Run) -> Curve:
@@ -83,40 +83,40 @@ def course(methods: Sequence[Method], what: str, against: str, target: float | N
     if target is not None:
         plot.level(scale * target, f"target {text.number(target) if what == 'loss' else text.percent(target)}")
     cut = ""
-    if what == "loss" and spans([float(v) for b in bands.values() for v in b.low]):
+    if what == "loss" and needs_log_axis([float(v) for b in bands.values() for v in b.low]):
         plot.log_y()
     elif what == "loss":
-        cut = _cut(plot, list(bands.values()), target)
+        cut = _crop_early_losses(plot, list(bands.values()), target)
     plot.axes.set_xlim(left=0)
     subject = "Loss over all training data" if what == "loss" else "Accuracy on the test data"
     title = f"{what.capitalize()} against {against}"
     spent = "what the run had spent" if against == "cost" else "the rounds done"
-    caption = f"{subject}, against {spent}. {_how(bands)} {cut}".rstrip()
-    return Drawn(f"{what}-{against}", title, caption, _ends(title, methods, bands, axis, name), plot.done())
+    caption = f"{subject}, against {spent}. {_band_note(bands)} {cut}".rstrip()
+    return Drawn(f"{what}-{against}", title, caption, _description(title, methods, bands, axis, name), plot.done())
 
 
 def all_k(methods: Sequence[Method]) -> Drawn | None:
-    """k over the rounds for every method that is not dense; returns None if all are."""
+    """Draw k over the rounds for every method that is not dense; returns None if all are."""
     bands = _bands(methods, lambda m: None if m.dense else over_rounds([run.k for run in m.runs]))
     if not bands:
         return None
     plot = Plot.new("Rounds", "k")
     _draw(plot, methods, bands, jumpy=True)
-    if spans([float(v) for b in bands.values() for v in (b.low.min(), b.high.max())]):
+    if needs_log_axis([float(v) for b in bands.values() for v in (b.low.min(), b.high.max())]):
         plot.log_y()
     else:
         plot.axes.set_ylim(bottom=0)
     plot.axes.set_xlim(left=0)
-    caption = f"How many elements each client sends, as the controller proposed it. {_how(bands)}"
+    caption = f"How many elements each client sends, as the controller proposed it. {_band_note(bands)}"
     dense = [m.label for m in methods if m.dense]
     if dense:
         caption += f" Not shown, since their messages are full vectors or empty: {'; '.join(dense)}."
     title = "k over the rounds"
-    return Drawn("k", title, caption, _ends(title, methods, bands, "Rounds", "k"), plot.done())
+    return Drawn("k", title, caption, _description(title, methods, bands, "Rounds", "k"), plot.done())
 
 
 def search_interval(number: int, methods: Sequence[Method]) -> Drawn | None:
-    """k of one method inside the interval that its controller searches; returns None if the records have none."""
+    """Draw k of one method and the interval that its controller searches; returns None if the records have none."""
     method = methods[number]
     runs = [run for run in method.runs if (run.low < run.high).any()]
     k, low, high = (over_rounds([getattr(run, name) for run in runs]) for name in ("k", "low", "high"))
@@ -131,7 +131,7 @@ def search_interval(number: int, methods: Sequence[Method]) -> Drawn | None:
     plot.band(k._replace(seeds=1), style, method.label, number, jumpy=True)
     plot.entry(Patch(facecolor=style.colour, alpha=0.17), "search interval")
     plot.legend_title = INTERVALS if len(runs) > 1 else ""
-    if spans([float(np.nanmin(low.low)), float(np.nanmax(high.high))]):
+    if needs_log_axis([float(np.nanmin(low.low)), float(np.nanmax(high.high))]):
         plot.log_y()
     plot.axes.set_xlim(left=0)
     caption = f"k of {method.label}, and the interval in which its controller searches.{_points(k.rounds_per_point)}"
@@ -144,10 +144,10 @@ def search_interval(number: int, methods: Sequence[Method]) -> Drawn | None:
 
 
 def traffic(methods: Sequence[Method], way: str) -> Drawn:
-    """The bytes of all clients so far, "up" or "down"; both figures have the same vertical axis."""
+    """Draw the total bytes of all clients, "up" or "down"; both figures have the same vertical axis."""
     sent = [values for m in methods for run in m.runs for values in (run.up, run.down)]
     highest = max(float(values[-1]) for values in sent)
-    log = spans([float(values[-1]) for values in sent if values[-1] > 0])
+    log = needs_log_axis([float(values[-1]) for values in sent if values[-1] > 0])
 
     def seed(run: Run) -> Curve:
         values = np.append(0.0, run.up if way == "up" else run.down)
@@ -171,14 +171,14 @@ def traffic(methods: Sequence[Method], way: str) -> Drawn:
     what = (
         "from the clients to the server" if way == "up" else "from the server to the clients, counted for each client"
     )
-    caption = f"Bytes {what}, summed over clients and rounds.{probe} {_how(bands)}"
+    caption = f"Bytes {what}, summed over clients and rounds.{probe} {_band_note(bands)}"
     title = f"Traffic {way}"
-    alt = _ends(title, methods, bands, "Rounds", "bytes", text.some_bytes)
+    alt = _description(title, methods, bands, "Rounds", "bytes", text.some_bytes)
     return Drawn(f"traffic-{way}", title, caption, alt, plot.done())
 
 
 def contributions(methods: Sequence[Method]) -> Drawn | None:
-    """Each client's share of the elements used, least-used client first; returns None if nothing was used yet."""
+    """Draw each client's share of the elements used, least-used client first; returns None if nothing was used yet."""
 
     def seed(run: Run) -> Curve:
         if not run.contribution.any():
@@ -196,8 +196,9 @@ def contributions(methods: Sequence[Method]) -> Drawn | None:
     plot.axes.set_ylim(bottom=0)
     title = "Contributions of the clients"
     caption = (
-        "Elements that the server used from each client in all rounds, over the mean of all clients; clients are sorted"
-        f" by it, in each seed. A flat line at 1 is perfectly fair, 0 is a client that was never used. {_how(bands)}"
+        "Elements that the server used from each client in all rounds, divided by the mean of all clients; clients are"
+        " sorted by it in each seed. A flat line at 1 is perfectly fair, 0 is a client that was never used."
+        f" {_band_note(bands)}"
     )
     shares = "; ".join(
         f"{methods[i].label}: least used {text.number(b.mean[0], 3)}, most used {text.number(b.mean[-1], 3)}"
@@ -222,7 +223,7 @@ def _draw(plot: Plot, methods: Sequence[Method], bands: Bands, *, jumpy: bool = 
         plot.legend_title = BANDS + (TAILS if any(b.tails for b in bands.values()) else "")
 
 
-def _cut(plot: Plot, bands: Sequence[Band], target: float | None) -> str:
+def _crop_early_losses(plot: Plot, bands: Sequence[Band], target: float | None) -> str:
     """Cut off the losses of the first tenth of each run if they take more than half of the axis; returns a note."""
     later = [np.array([] if target is None else [target]), *(tail.y for b in bands for tail in b.tails)]
     for b in bands:
@@ -241,8 +242,8 @@ def _cut(plot: Plot, bands: Sequence[Band], target: float | None) -> str:
     return note
 
 
-def _how(bands: Bands) -> str:
-    """How the lines and bands were made, in words."""
+def _band_note(bands: Bands) -> str:
+    """Explain the lines and bands, for a caption."""
     seeds = [b.seeds for b in bands.values()]
     points = _points(max(b.rounds_per_point for b in bands.values()))
     if max(seeds) == 1:
@@ -258,10 +259,10 @@ def _points(rounds: int) -> str:
     return "" if rounds == 1 else f" One point is {rounds} rounds: their mean, and a band over all their values."
 
 
-def _ends(
+def _description(
     title: str, methods: Sequence[Method], bands: Bands, x: str, y: str, show: Callable[[float], str] = text.number
 ) -> str:
-    """Where each line starts and ends, in words."""
+    """Describe a figure in words: its axes, and where each line starts and ends."""
     ends = [
         f"{methods[i].label}: from {show(float(b.mean[0]))} to {show(float(b.mean[-1]))} at {text.number(b.x[-1])}"
         for i, b in bands.items()

@@ -11,8 +11,8 @@ import numpy as np
 from gradsift.report.runs import Run
 from gradsift.report.text import number, shortened
 
-# What may differ between two runs of one method: the seed, the stop rules, what only affects speed, and the command,
-# which repeats the other settings. The data's checksum is compared separately: the seed may decide the partition.
+# Runs of one method may differ in these: the seed, the stop rules, settings that only affect speed, and the command,
+# which repeats other settings. The data's checksum is compared separately: the partition may depend on the seed.
 FREE_SECTIONS = {"run", "start", "stop", "versions", "command"}
 FREE_PATHS = {"settings.seed", "settings.clients_per_chunk", "settings.eval_batch", "data.checksum"}
 FREE_NAMES = {"seed", "out"}  # in any section
@@ -42,7 +42,7 @@ class Method:
 
 
 def flatten(value: Any, path: str = "") -> Flat:
-    """A configuration as dotted paths: {"a": {"b": 1}} becomes {"a.b": 1}."""
+    """Convert a configuration to dotted paths: {"a": {"b": 1}} becomes {"a.b": 1}."""
     if not isinstance(value, dict) or not value:
         return {path: value}
     parts = (flatten(inner, f"{path}.{key}" if path else str(key)) for key, inner in value.items())
@@ -50,7 +50,7 @@ def flatten(value: Any, path: str = "") -> Flat:
 
 
 def group(runs: Iterable[Run]) -> tuple[list[Method], list[str]]:
-    """The methods in the order of their first runs, and a note for each run that was left out."""
+    """Group runs to methods, in the order of their first runs; returns also a note for each run that was left out."""
     families: dict[str, list[Run]] = {}
     for run in runs:
         families.setdefault(json.dumps(_identity(run.config), sort_keys=True), []).append(run)
@@ -61,26 +61,26 @@ def group(runs: Iterable[Run]) -> tuple[list[Method], list[str]]:
 
 
 def differing(configs: Sequence[Flat]) -> list[str]:
-    """The paths whose values are not the same in all of these configurations, in the order of their first mention."""
+    """Return the paths whose values are not the same in all configurations, in the order in which they first occur."""
     paths = dict.fromkeys(path for config in configs for path in config)
     absent = object()
     return [path for path in paths if any(c.get(path, absent) != configs[0].get(path, absent) for c in configs)]
 
 
 def common(configs: Sequence[Flat]) -> Flat:
-    """The settings that have the same value in all of these configurations."""
+    """Return the settings that have the same value in all configurations."""
     different = set(differing(configs))
     return {path: value for path, value in configs[0].items() if path not in different}
 
 
 def _identity(config: dict[str, Any]) -> Flat:
-    """The settings in which two runs of one method must agree."""
+    """Return the settings in which two runs of one method must agree."""
     flat = flatten({key: value for key, value in config.items() if key not in FREE_SECTIONS})
     return {p: value for p, value in flat.items() if p not in FREE_PATHS and p.rpartition(".")[2] not in FREE_NAMES}
 
 
 def _by_data(family: list[Run]) -> list[list[Run]]:
-    """Split by the data's checksum if a seed has several; otherwise the data differ because of the seed."""
+    """Split runs by the checksum of their data, unless each seed has only one: then the seed determines the data."""
     parts: dict[str, list[Run]] = {}
     for run in family:
         parts.setdefault(json.dumps(run.config.get("data", {}).get("checksum")), []).append(run)
@@ -89,7 +89,7 @@ def _by_data(family: list[Run]) -> list[list[Run]]:
 
 
 def _longest_per_seed(runs: list[Run], notes: list[str]) -> list[Run]:
-    """One run per seed: a seed that counts twice would make the spread over seeds look too small."""
+    """Keep the longest run of each seed: a seed that counts twice would make the spread over seeds look too small."""
     kept: dict[int, Run] = {}
     for run in runs:
         if run.seed not in kept:
@@ -105,7 +105,7 @@ def _longest_per_seed(runs: list[Run], notes: list[str]) -> list[Run]:
 
 
 def _labels(methods: list[Method]) -> list[str]:
-    """Names; where they are not unique, also the cost model, then other settings that differ, then a number."""
+    """Name each method by its parts; if names coincide, add the cost model, other settings that differ, or a number."""
     places = [", on Flower" if m.runs[0].config.get("driver") == "flower" else "" for m in methods]
     labels = [_name(method) + place for method, place in zip(methods, places, strict=True)]
     if len({json.dumps(method.runs[0].config.get("cost"), sort_keys=True) for method in methods}) > 1:
@@ -124,7 +124,7 @@ def _labels(methods: list[Method]) -> list[str]:
 
 
 def _label_paths(paths: list[str]) -> list[str]:
-    """The settings that a label may name: checksums only where nothing else differs."""
+    """Choose the settings that a label names: checksums only if nothing else differs."""
     useful = [p for p in paths if p.partition(".")[0] not in FREE_SECTIONS and p not in FREE_PATHS - {"data.checksum"}]
     named = [p for p in useful if p not in ("data.checksum", "model.text")]
     return (named or useful)[:4]
@@ -153,7 +153,7 @@ def _cost(method: Method) -> str:
 
 
 def cost_axis(methods: Sequence[Method]) -> str:
-    """The title of the cost axis: the quantity and its unit."""
+    """Return the title of the cost axis: the quantity and its unit."""
     costs = [method.runs[0].config.get("cost") or {} for method in methods]
     kinds = {str(cost.get("class")) for cost in costs}
     if len(kinds) > 1:

@@ -30,7 +30,7 @@ def render(
     notes: Sequence[str],
     formats: Sequence[str],
 ) -> str:
-    """The page as HTML; it links to the files of each figure in these ``formats``."""
+    """Return the page as HTML, with links to the files of each figure in these ``formats``."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=_finalize, trim_blocks=True)
     colours = {
         mode: " ".join(f"{name}: {value};" for name, value in style.css_variables(dark=mode == "dark").items())
@@ -57,7 +57,7 @@ def render(
 
 
 def about(methods: Sequence[Method]) -> str:
-    """One line about the runs: how many, on which data, with which model."""
+    """Describe the runs in one line: how many, on which data, with which model."""
     runs = [run for method in methods for run in method.runs]
     seeds = sorted({len(method.runs) for method in methods})
     count = _count(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
@@ -129,7 +129,7 @@ def _value(value: Any) -> str:
 
 
 def _swatch(number: int) -> Markup:
-    """A method's line as in the figures, for the table; hidden from screen readers, which read the name beside it."""
+    """Draw the line of a method for the table; screen readers skip it, because they read the name beside it."""
     look = style.look(number)
     colour = f"--line{number % len(style.LIGHT_LINES)}"
     dashes = " ".join(f"{1.8 * part:g}" for part in look.dashes) or "none"

@@ -1,4 +1,4 @@
-"""The parts that all figures share: axes, bands over seeds and a legend below, without matplotlib's global state."""
+"""Draw what all figures share, without matplotlib's global state: axes, means with bands, and a legend below."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ class Plot:
 
     @classmethod
     def new(cls, x: str, y: str) -> "Plot":
-        """Empty axes with these labels."""
+        """Make a figure with empty axes that have these labels."""
         figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
         axes = figure.add_subplot(xlabel=x, ylabel=y)
         axes.xaxis.set_major_locator(MaxNLocator(6, steps=STEPS, integer=x == "Rounds"))
@@ -54,25 +54,28 @@ class Plot:
         return cls(figure, axes)
 
     def band(self, band: Band, look: Look, label: str, number: int, *, jumpy: bool = False) -> None:
-        """The mean with its markers, the band around it, and the tails of longer seeds as thin lines."""
+        """Draw the mean with markers, the band around it, and the tails of longer seeds as thin lines.
+
+        ``number`` is that of the method; ``jumpy`` says that the line goes up and down a lot.
+        """
         if band.seeds > 1:
             self.axes.fill_between(band.x, band.low, band.high, color=look.colour, alpha=0.17, linewidth=0)
         for tail in band.tails:
             self.thin(tail, look)
         every: tuple[float, float] | None = None
-        if len(band.x) > 8:  # start at another place for each method, so that markers do not cover each other
+        if len(band.x) > 8:  # markers of each method start elsewhere, so that they do not cover each other
             step = -(-len(band.x) // 8)
-            # In points for a line that jumps up and down, else in parts of the diagonal along the line.
+            # A marker every ``step`` points for a jumpy line, otherwise at equal distances along the line.
             every = (number % 7 * step // 7, step) if jumpy else (0.03 + 0.02 * (number % 7), 0.16)
         self.axes.plot(band.x, band.mean, **look.line, **look.markers, markevery=every, zorder=3)
         self.entry(Line2D([], [], **look.line, **look.markers), label)
 
     def thin(self, curve: Curve, look: Look) -> None:
-        """A single seed as a thin line."""
+        """Draw a single seed as a thin line."""
         self.axes.plot(*curve, **{**look.line, "linewidth": 0.7})
 
     def level(self, y: float, label: str) -> None:
-        """A horizontal line to compare with."""
+        """Draw a horizontal reference line."""
         options: dict[str, Any] = {"color": style.LIGHT["ink"], "linewidth": 0.9, "linestyle": (0, (1, 2))}
         self.axes.axhline(y, **options, zorder=2)
         self.entry(Line2D([], [], **options), label)
@@ -83,7 +86,7 @@ class Plot:
         self.labels.append(text.shortened(label, LABEL_LENGTH))
 
     def log_y(self) -> None:
-        """Make the vertical axis logarithmic, and its label say so."""
+        """Make the vertical axis logarithmic, and add "(log scale)" to its label."""
         self.axes.set_yscale("log")
         low, high = self.axes.get_ylim()
         # Below a factor of 100 there are too few powers of ten to read a value from.
@@ -117,6 +120,6 @@ class Plot:
         return self.figure
 
 
-def spans(values: Sequence[float]) -> bool:
-    """Whether positive values are so far apart that they need a logarithmic axis."""
+def needs_log_axis(values: Sequence[float]) -> bool:
+    """Return whether the values are positive and the largest is at least LOG_FROM times the smallest."""
     return len(values) > 0 and min(values) > 0 and max(values) / min(values) >= LOG_FROM

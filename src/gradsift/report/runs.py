@@ -1,4 +1,4 @@
-"""Load run folders: config.json and records.jsonl, validated, as the arrays that the summary and the figures need.
+"""Load run folders: validate config.json and records.jsonl, and convert them to arrays for the summary and figures.
 
 Shapes: M rounds, E evaluations, N clients.
 """
@@ -16,10 +16,10 @@ from gradsift.errors import GradsiftError
 from gradsift.records.folder import CONFIG, RECORDS, read_config, read_records
 from gradsift.records.stop import STOPS, StopWhen
 
-# What every configuration and every record must have, and the columns that may be null or missing.
-NEEDED = (("settings", "seed", int), ("sparsifier", "name", str), ("controller", "name", str), ("model", "dim", int))
-REQUIRED = ("cost", "k", "up_bytes", "down_bytes")
-OPTIONAL = ("global_loss", "accuracy", "low", "high")
+# Entries of config.json with their types, and columns of records.jsonl; optional columns may be null or missing.
+ENTRIES = (("settings", "seed", int), ("sparsifier", "name", str), ("controller", "name", str), ("model", "dim", int))
+REQUIRED_COLUMNS = ("cost", "k", "up_bytes", "down_bytes")
+OPTIONAL_COLUMNS = ("global_loss", "accuracy", "low", "high")
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -31,17 +31,17 @@ class Run:
 
     path: Path
     config: dict[str, Any]
-    cost: Floats  # [M] spent up to the end of each round
+    cost: Floats  # [M] the total cost at the end of each round
     k: Floats  # [M]
     low: Floats  # [M] the interval in which the controller searches; NaN where the record has none
     high: Floats  # [M]
-    up: Floats  # [M] bytes that all clients sent up to the end of each round
-    down: Floats  # [M] bytes that all clients received
-    dense: bool  # every message is a full vector or empty, so that k is not the size of the messages
-    contribution: Floats  # [N] elements of each client that the server kept, in all rounds
-    evaluated: Ints  # [E] rounds done at each evaluation; 0 is the evaluation before round 1
+    up: Floats  # [M] the total bytes that all clients sent until the end of each round
+    down: Floats  # [M] the total bytes that all clients received
+    dense: bool  # whether every message is a full vector or empty, so that k is not the size of the messages
+    contribution: Floats  # [N] how many elements of each client the server used, in all rounds
+    evaluated: Ints  # [E] the number of rounds done at each evaluation; 0 means before round 1
     loss: Floats  # [E]
-    accuracy: Floats  # [E] NaN where there is none
+    accuracy: Floats  # [E] NaN without one
 
     @property
     def rounds(self) -> int:
@@ -70,7 +70,7 @@ class Run:
 
 
 def target_met(stop: StopWhen, evaluated: Ints, loss: Floats, accuracy: Floats) -> str | None:
-    """The first target that an evaluation after round 1 or later met, or None."""
+    """Return the name of the first target that an evaluation after round 1 or later met, or None."""
     later = evaluated > 0
     met = (stop.reached(*values) for values in zip(loss[later], accuracy[later], strict=True))
     return next(filter(None, met), None)
@@ -82,7 +82,7 @@ def is_dense(k: Floats, up: Floats | Ints, dim: int) -> bool:
 
 
 def find_runs(places: Iterable[str | Path]) -> list[Path]:
-    """The run folders among ``places`` and up to two levels inside them, without duplicates.
+    """Return the run folders among ``places`` and up to two levels inside them, without duplicates.
 
     They are in the order of ``places``, then by name. A place without a run is skipped, because ``runs/*`` may match
     other folders too; it is an error if no place has one.
@@ -108,10 +108,12 @@ def load_run(path: str | Path) -> Run:
     """Load a run folder; a last record that is only partly written is left out."""
     path = Path(path)
     config = read_config(path)
-    for section, name, kind in NEEDED:
+    for section, name, kind in ENTRIES:
         value = config[section].get(name) if isinstance(config.get(section), dict) else None
         if not isinstance(value, kind):
-            raise GradsiftError(f"{path / CONFIG}: {section}.{name} is {value!r}")
+            raise GradsiftError(
+                f"{path / CONFIG}: {section}.{name} is {value!r}, expected a value of type {kind.__name__}"
+            )
     records = _validated_records(path)
     start = {**(config.get("start") or {}), "round": 0}
     evaluations = [record for record in (start, *records) if record.get("global_loss") is not None]
@@ -143,11 +145,11 @@ def _validated_records(path: Path) -> list[dict[str, Any]]:
         raise GradsiftError(f"{path} has no finished round yet: {RECORDS} is empty")
     spent, clients = 0.0, len(records[0].get("contribution") or ())
     for number, record in enumerate(records, start=1):
-        wrong = [name for name in REQUIRED if not _is_finite(record.get(name))]
-        wrong += [name for name in OPTIONAL if record.get(name) is not None and not _is_finite(record[name])]
+        wrong = [name for name in REQUIRED_COLUMNS if not _is_finite(record.get(name))]
+        wrong += [name for name in OPTIONAL_COLUMNS if record.get(name) is not None and not _is_finite(record[name])]
         where = f"{path / RECORDS}, line {number}:"
         if wrong:
-            raise GradsiftError(f"{where} {wrong[0]} is {record.get(wrong[0])!r}")
+            raise GradsiftError(f"{where} {wrong[0]} is {record.get(wrong[0])!r}, expected a finite number")
         if record["round"] != number:
             raise GradsiftError(f"{where} round is {record['round']!r}, expected {number}")
         if record["cost"] < spent:

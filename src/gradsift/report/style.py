@@ -1,4 +1,4 @@
-"""The look of a method: colour, dashes and marker together, so that two methods never differ by colour alone.
+"""Choose the colour, the dashes and the marker of each method, so that two methods never differ by colour alone.
 
 The colours are Okabe and Ito's, changed until each has a contrast of 3 to 1 with the paper and all can be told apart
 with protanopia, deuteranopia and tritanopia (tests/report/test_style.py measures both). Figures are drawn in the light
@@ -68,12 +68,12 @@ class Look(NamedTuple):
 
 
 def look(method: int) -> Look:
-    """The look of the method with this number, counted from 0."""
+    """Return the look of the method with this number, counted from 0."""
     return Look(LIGHT_LINES[method % len(LIGHT_LINES)], DASHES[method % len(DASHES)], MARKERS[method % len(MARKERS)])
 
 
 def css_variables(dark: bool) -> dict[str, str]:
-    """The colour of each CSS variable, for light or dark mode."""
+    """Return the colour of each CSS variable, for light or dark mode."""
     named, lines = (DARK, DARK_LINES) if dark else (LIGHT, LIGHT_LINES)
     colours = named | {f"line{i}": colour for i, colour in enumerate(lines)}
     return {f"--{name}": colour for name, colour in colours.items()}

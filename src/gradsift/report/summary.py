@@ -1,4 +1,4 @@
-"""The results of each method as numbers with their spread over seeds, without matplotlib."""
+"""Summarise each method in numbers with their spread over seeds: loss, accuracy, cost, traffic. Needs no matplotlib."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,44 +10,44 @@ import numpy as np
 
 from gradsift.records.stop import StopWhen
 from gradsift.report import text
-from gradsift.report.curves import Curve, at, evaluations
+from gradsift.report.curves import Curve, evaluations, value_at
 from gradsift.report.methods import Method, group
 from gradsift.report.runs import Floats, Run, find_runs, load_run
 
 
 class Spread(NamedTuple):
-    """One number for each seed that has it: ``len(values)`` of ``seeds`` seeds."""
+    """A number of a method, such as its final loss: the values of those of its ``seeds`` seeds that have one."""
 
     values: tuple[float, ...]
     seeds: int
 
     @property
     def mean(self) -> float | None:
-        """The mean; None without a value."""
+        """The mean, or None without a value."""
         return fmean(self.values) if self.values else None
 
     @property
     def sd(self) -> float | None:
-        """The sample standard deviation; None with fewer than two values."""
+        """The sample standard deviation, or None with fewer than two values."""
         return stdev(self.values) if len(self.values) > 1 else None
 
     @property
     def low(self) -> float | None:
-        """The lowest value; None without a value."""
+        """The lowest value, or None without a value."""
         return min(self.values, default=None)
 
     @property
     def high(self) -> float | None:
-        """The highest value; None without a value."""
+        """The highest value, or None without a value."""
         return max(self.values, default=None)
 
     @property
     def missing(self) -> str:
-        """How many seeds have a value, in words; empty if all have one."""
+        """How many seeds have a value ("2 of 3 seeds"); empty if all have one."""
         return "" if len(self.values) == self.seeds else f"{len(self.values)} of {self.seeds} seeds"
 
     def words(self, digits: int = 4) -> str:
-        """The mean (lowest to highest), with the number of seeds if some have no value."""
+        """Return "mean (lowest to highest)", with the number of seeds if some have no value."""
         if not self.values:
             return "not reached"
         mean, low, high = (text.number(v, digits) for v in (fmean(self.values), min(self.values), max(self.values)))
@@ -57,7 +57,7 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """One method. A Spread has no values if no seed has such a number (not evaluated, not reached)."""
+    """The numbers of one method; a Spread is empty if no seed was evaluated or reached the target."""
 
     label: str
     seeds: tuple[int, ...]
@@ -70,7 +70,7 @@ class Row:
     target_accuracy: float | None
     cost_to_loss: Spread | None  # None if no target was given
     cost_to_accuracy: Spread | None
-    equal_cost: float | None  # that every evaluated run reached; None with one method or different cost models
+    equal_cost: float | None  # the highest cost that all runs reached; None with one method or different cost models
     loss_at_equal_cost: Spread
     accuracy_at_equal_cost: Spread
     up_bytes: Spread
@@ -81,19 +81,19 @@ class Row:
 def summarise(
     runs: Iterable[Run | str | Path], target_loss: float | None = None, target_accuracy: float | None = None
 ) -> list[Row]:
-    """One row per method, in the order of their first runs; ``runs`` are folders or loaded runs."""
-    return summarise_methods(group(loaded(runs))[0], target_loss, target_accuracy)
+    """Return one row per method, in the order of their first runs; ``runs`` are folders or loaded runs."""
+    return summarise_methods(group(load_runs(runs))[0], target_loss, target_accuracy)
 
 
-def loaded(runs: Iterable[Run | str | Path]) -> list[Run]:
-    """The runs, loaded from their folders (or from folders of folders) where that is still to be done."""
+def load_runs(runs: Iterable[Run | str | Path]) -> list[Run]:
+    """Load the runs that are given as run folders or as folders of run folders."""
     return [r for run in runs for r in ([run] if isinstance(run, Run) else map(load_run, find_runs([run])))]
 
 
 def summarise_methods(
     methods: Sequence[Method], target_loss: float | None = None, target_accuracy: float | None = None
 ) -> list[Row]:
-    """``summarise`` for runs that are already grouped."""
+    """Do what ``summarise`` does, for runs that are already grouped."""
     StopWhen(target_loss=target_loss, target_accuracy=target_accuracy)  # refuses impossible targets
     ends = [run.evaluated_cost[-1] for method in methods for run in method.runs if len(run.evaluated) > 1]
     cost_models = {str(method.runs[0].config.get("cost")) for method in methods}
@@ -102,14 +102,14 @@ def summarise_methods(
 
 
 def stated_target(runs: Iterable[Run], name: str) -> float | None:
-    """The "target_loss" or "target_accuracy" in the stop rules of the runs; None if there is none or they disagree."""
+    """Return "target_loss" or "target_accuracy" from the stop rules of the runs; None without one or if they differ."""
     targets = [(run.config.get("stop") or {}).get(name) for run in runs]
     stated = {float(target) for target in targets if target is not None}
     return stated.pop() if len(stated) == 1 else None
 
 
 def cost_to_reach(curve: Curve, target: float, *, falling: bool) -> float | None:
-    """The cost at which a curve first reaches the target, interpolated between evaluations; None if it never does."""
+    """Return the cost at which a curve first reaches the target, interpolated between evaluations, or None if never."""
     above = curve.y - target if falling else target - curve.y
     reached = np.flatnonzero(above <= 0)
     if len(reached) == 0:
@@ -138,7 +138,7 @@ def _row(method: Method, target_loss: float | None, target_accuracy: float | Non
         return spread(lambda run: cost_to_reach(evaluations(run, what, "cost"), target, falling=what == "loss"))
 
     def at_equal(what: str) -> Spread:
-        return spread(lambda run: None if equal is None else at(evaluations(run, what, "cost"), equal))
+        return spread(lambda run: None if equal is None else value_at(evaluations(run, what, "cost"), equal))
 
     def least_used(run: Run) -> float | None:
         return float(run.contribution.min() / run.contribution.mean()) if run.contribution.any() else None

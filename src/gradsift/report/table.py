@@ -1,4 +1,4 @@
-"""The summary as a table of text, for the page and for the terminal."""
+"""Format the summary as a table of text, for the page and for the terminal."""
 
 from collections.abc import Callable, Sequence
 from statistics import fmean
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from gradsift.report import text
 from gradsift.report.summary import Row, Spread
 
-Formatter = Callable[[list[float]], tuple[list[str], str]]  # numbers -> their texts and the unit of all
+Formatter = Callable[[list[float]], tuple[list[str], str]]  # from numbers to their texts and their common unit
 
 
 class Cell(NamedTuple):
@@ -23,7 +23,7 @@ class Cell(NamedTuple):
 
 
 def table(rows: Sequence[Row]) -> tuple[list[str], list[list[Cell]]]:
-    """The column names, and a line of cells for each row; a number that no method has gets no column."""
+    """Return the column names, and a line of cells for each row; a number that no method has gets no column."""
     columns = {"Method": [Cell(row.label) for row in rows], "Seeds": [Cell(str(len(row.seeds))) for row in rows]}
     if not rows:
         return list(columns), []

@@ -1,4 +1,4 @@
-"""Numbers, JSON values and tables as text."""
+"""Format numbers, JSON values and tables as text."""
 
 import json
 import math
@@ -14,7 +14,7 @@ UNWRITABLE = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A number to ``digits`` significant digits, with the integer part in full: 0.1235, 12.35, 1,234, 123,457."""
+    """Format a number to ``digits`` significant digits, the integer part in full: 0.1235, 12.35, 1,234, 123,457."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     size = math.floor(math.log10(abs(value)))
@@ -25,7 +25,7 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def fixed(values: list[float], digits: int = 4) -> list[str]:
-    """Numbers to be shown side by side, all with the decimals that the largest needs for ``digits`` digits."""
+    """Format numbers that are shown side by side, with the decimals that the largest needs for ``digits`` digits."""
     largest = max(map(abs, values))
     if largest == 0 or not 1e-4 <= largest < 1e15:
         return [number(value, digits) for value in values]
@@ -34,7 +34,7 @@ def fixed(values: list[float], digits: int = 4) -> list[str]:
 
 
 def in_bytes(values: list[float]) -> tuple[list[str], str]:
-    """Numbers of bytes in the unit that suits the largest, and that unit."""
+    """Format numbers of bytes in the unit that suits the largest; returns also that unit."""
     largest = max(map(abs, values))
     step = 0
     while largest >= 1000 and step < len(UNITS) - 1:
@@ -43,13 +43,13 @@ def in_bytes(values: list[float]) -> tuple[list[str], str]:
 
 
 def some_bytes(value: float) -> str:
-    """One number of bytes with its unit, without trailing zeros."""
+    """Format one number of bytes with its unit, without trailing zeros."""
     (amount,), unit = in_bytes([value])
     return f"{number(float(amount.replace(',', '')))} {unit}"
 
 
 def percent(value: float) -> str:
-    """A fraction as a percentage."""
+    """Format a fraction as a percentage."""
     return f"{number(100 * value, 3)}\N{NO-BREAK SPACE}%"
 
 
@@ -59,7 +59,7 @@ def clean(value: str) -> str:
 
 
 def plain(value: Any) -> str:
-    """A JSON value in full."""
+    """Format a JSON value in full."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, bool) or value is None:
@@ -68,13 +68,13 @@ def plain(value: Any) -> str:
 
 
 def shortened(value: Any, length: int) -> str:
-    """A JSON value on one line of at most ``length`` characters."""
+    """Format a JSON value on one line of at most ``length`` characters."""
     text = " ".join(plain(value).split())
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def aligned(rows: Sequence[Sequence[object]]) -> str:
-    """A table for the terminal, one line per row; the first row is the heading."""
+    """Format a table for the terminal, one line per row; the first row is the heading."""
     cells = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
@@ -82,6 +82,6 @@ def aligned(rows: Sequence[Sequence[object]]) -> str:
 
 
 def markdown(names: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
+    """Format a table in Markdown."""
     rows = [names, ["---"] * len(names), *lines]
     return "".join("| " + " | ".join(cell.replace("\N{NO-BREAK SPACE}", " ") for cell in row) + " |\n" for row in rows)

@@ -1,4 +1,4 @@
-"""``write_report``: a page and figures from run folders."""
+"""Write a report on run folders: one HTML page, and the same figures as files."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -11,14 +11,16 @@ from gradsift.records import files
 from gradsift.registry import nearest
 from gradsift.report.methods import Method, group
 from gradsift.report.runs import Run
-from gradsift.report.summary import Row, loaded, stated_target, summarise_methods
+from gradsift.report.summary import Row, load_runs, stated_target, summarise_methods
 
-# Figures that an earlier report may have left in the folder.
-OLD = re.compile(r"((loss|accuracy)-(cost|rounds)|k(-interval-\d+)?|traffic-(up|down)|contributions)\.(svg|png|pdf)")
+# The names of all figures; those that an earlier report left in the folder are removed.
+FIGURES = re.compile(
+    r"((loss|accuracy)-(cost|rounds)|k(-interval-\d+)?|traffic-(up|down)|contributions)\.(svg|png|pdf)"
+)
 
 
 class ReportFiles(NamedTuple):
-    """The files of a report, and what it says."""
+    """The files of a report, its summary and its notes."""
 
     page: Path
     figures: tuple[Path, ...]
@@ -38,7 +40,7 @@ def write_report(
     """Write ``out``/index.html, a page that needs no other file, and its figures for a paper in ``out``/figures.
 
     ``runs`` are run folders, or folders of them. Runs that differ only in their seed become one method. A target that
-    is not given is taken from the stop rules of the runs. ``formats`` of the figures: "svg", "png", "pdf", or none.
+    is not given is taken from the stop rules of the runs. ``formats`` of the figure files are "svg", "png" and "pdf".
     """
     try:
         from gradsift.report import export, figures, page, plot
@@ -47,7 +49,7 @@ def write_report(
     for kind in formats:
         if kind not in export.FORMATS:
             raise GradsiftError(f"unknown format {kind!r}{nearest(kind, list(export.FORMATS))}")
-    given = loaded(runs)
+    given = load_runs(runs)
     if not given:
         raise GradsiftError("no runs were given")
     methods, notes = group(given)
@@ -69,7 +71,7 @@ def write_report(
                     export.save(drawn.figure, written[-1])
             files.write(index, page.render(title, methods, rows, sections, notes, formats).encode())
         for path in folder.glob("*"):
-            if OLD.fullmatch(path.name) and path not in written:
+            if FIGURES.fullmatch(path.name) and path not in written:
                 path.unlink()
     except OSError as problem:
         raise RunError(f"could not write the report in {out}: {problem}") from problem
@@ -84,7 +86,7 @@ def _notes(methods: list[Method]) -> list[str]:
         notes = [f"{len(cut)} of {len(runs)} runs (see Runs) are not finished: their rounds so far are shown."]
     for section in ("data", "model", "cost"):
         configs = [method.runs[0].config.get(section) or {"class": None} for method in methods]
-        # Compare only what both describe: a deployment's configuration says less of its model and data.
+        # Compare only the keys that both have: a deployment records less about its model and data.
         pairs = combinations(configs, 2)
         if any(one[name] != other[name] for one, other in pairs for name in (one.keys() & other.keys()) - {"checksum"}):
             notes.append(f"The methods were not run with the same {section}: compare them with care.")
