@@ -15,8 +15,10 @@ from gradsift.errors import GradsiftError
 T = TypeVar("T")
 
 
-def integer(name: str, value: object, low: int, high: int | None = None) -> None:
-    """Require an integer (not a bool, not 2.0) in [low, high]."""
+def integer(name: str, value: object, low: int, high: int | None = None, *, optional: bool = False) -> None:
+    """Require an integer (not a bool, not 2.0) in [low, high], or None if ``optional`` is set."""
+    if optional and value is None:
+        return
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -26,8 +28,18 @@ def integer(name: str, value: object, low: int, high: int | None = None) -> None
     _in_range(name, value, number, low, math.inf if high is None else high)
 
 
-def real(name: str, value: object, low: float = -math.inf, high: float = math.inf, *, above: float = -math.inf) -> None:
-    """Require a finite real number (not a bool) in [low, high] that is greater than ``above``."""
+def real(
+    name: str,
+    value: object,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    above: float = -math.inf,
+    optional: bool = False,
+) -> None:
+    """Require a finite real number (not a bool) in [low, high] and above ``above``, or None if ``optional`` is set."""
+    if optional and value is None:
+        return
     try:
         number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
     except OverflowError:  # an integer too large for a float

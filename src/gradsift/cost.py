@@ -115,14 +115,12 @@ class CostModel(ABC):
 
 
 _REGISTRY: Registry[CostModel] = Registry("cost", CostModel)  # type: ignore[type-abstract]
+cost_model = (
+    _REGISTRY.make
+)  # such as cost_model("link-time", up_bandwidth=1e5, down_bandwidth=1e6); ``cost_models()`` lists the names
 register_cost_model = _REGISTRY.register
 describe = _REGISTRY.describe
 cost_models = _REGISTRY.names
-
-
-def cost_model(name: str, **options: Any) -> CostModel:
-    """The cost model called ``name``, such as ``"link-time"``; ``cost_models()`` lists them."""
-    return _REGISTRY.make(name, **options)
 
 
 def _floats(name: str, value: ArrayLike) -> Floats:

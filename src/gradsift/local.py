@@ -6,7 +6,7 @@ Shapes: D weights, n clients; residual [n, D] or [D], weights [D].
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -40,15 +40,13 @@ class LocalComputation(ABC):
 
 
 _REGISTRY: Registry[LocalComputation] = Registry("local computation", LocalComputation)  # type: ignore[type-abstract]
+local_computation = (
+    _REGISTRY.make
+)  # such as local_computation("local-steps", steps=5); ``local_computations()`` lists the names
 register_local_computation = _REGISTRY.register
 describe = _REGISTRY.describe
 registered = _REGISTRY.registered
 local_computations = _REGISTRY.names
-
-
-def local_computation(name: str, **options: Any) -> LocalComputation:
-    """The local computation called ``name``, such as ``"local-steps"``; ``local_computations()`` lists them."""
-    return _REGISTRY.make(name, **options)
 
 
 @register_local_computation("one-gradient")

@@ -58,14 +58,14 @@ class Plan(NamedTuple):
     proposal: Proposal  # the controller's k and k' before rounding
     probe_k: UsedK | None  # k' after rounding; None if the controller does not probe
     lr: float
-    period_start: int  # the first round after the last exchange; clients and step size are those drawn for it
+    period_start: int  # the first round after the last exchange, whose number decides the clients and the step size
     steps: int  # gradients that each client computes in this round
     steps_before: int  # ``Server.steps`` before this round; the numbers of its minibatches continue from there
     exchange: bool  # whether the clients upload at the end of this round
     search_interval: tuple[float, float] | None  # the controller's, for the record
 
     def for_clients(self, clients: Sequence[int] | NDArray[np.int64]) -> "Plan":
-        """The plan for some of the clients, in this order: where k differs between clients, it has only theirs."""
+        """The plan for these clients only: if k differs between clients, it keeps the k of these, in this order."""
         if self.rnd.client_k is None:
             return self
         all_k, probe_k = self.rnd.client_k, self.probe_k

@@ -5,7 +5,7 @@ The rounding error stays in the client's residual, because the client subtracts 
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,15 +37,11 @@ class ValueType(ABC):
 
 
 _REGISTRY: Registry[ValueType] = Registry("value type", ValueType)  # type: ignore[type-abstract]
+value_type = _REGISTRY.make  # such as value_type("int8"); ``value_types()`` lists the names
 register_value_type = _REGISTRY.register
 describe = _REGISTRY.describe
 registered = _REGISTRY.registered
 value_types = _REGISTRY.names
-
-
-def value_type(name: str, **options: Any) -> ValueType:
-    """The value type called ``name``, such as ``"int8"``; ``value_types()`` lists them."""
-    return _REGISTRY.make(name, **options)
 
 
 @register_value_type("exact")

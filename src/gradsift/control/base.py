@@ -62,14 +62,11 @@ class Observation(NamedTuple):
             raise GradsiftError(f"an observation answers a Proposal, got {self.proposal!r}")
         integer("round number", self.proposal.number, 1)
         real("cost", self.cost, low=0)
-        if self.probe_cost is not None:
-            real("probe_cost", self.probe_cost, low=0)
+        real("probe_cost", self.probe_cost, low=0, optional=True)
         for name in ("loss_before", "loss_after", "loss_probe"):
-            if getattr(self, name) is not None:
-                real(name, getattr(self, name))
+            real(name, getattr(self, name), optional=True)
         for name in ("used_k", "used_probe_k"):
-            if getattr(self, name) is not None:
-                integer(name, getattr(self, name), 1)
+            integer(name, getattr(self, name), 1, optional=True)
         if (self.loss_before is None) != (self.loss_after is None):
             raise GradsiftError(
                 f"loss_before and loss_after go together, got {self.loss_before!r}, {self.loss_after!r}"
@@ -133,9 +130,7 @@ class Search:
 
     def __post_init__(self) -> None:
         for name in ("k_min", "k_max", "k_init"):
-            value = getattr(self, name)
-            if value is not None:
-                real(name, value, low=self.lowest)
+            real(name, getattr(self, name), low=self.lowest, optional=True)
         if self.k_min is not None and self.k_max is not None and self.k_min > self.k_max:
             raise GradsiftError(f"k_min must not exceed k_max, got {self.k_min!r} > {self.k_max!r}")
 

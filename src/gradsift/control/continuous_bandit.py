@@ -8,9 +8,9 @@ perturbation to r n^(-1/4) / sqrt(6) and the step to r / sqrt(n): both scale wit
 import math
 from dataclasses import dataclass
 
-from gradsift.check import integer
+from gradsift.check import integer, real
 from gradsift.control.base import Controller, Interval, Observation, Proposal, Search, project
-from gradsift.control.progress import Scaled, check_bound, scaled_cost
+from gradsift.control.progress import Scaled, scaled_cost
 from gradsift.draws import rng
 
 
@@ -29,7 +29,7 @@ class ContinuousBandit(Search, Controller[BanditState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_bound(self.bound)
+        real("bound", self.bound, above=0, optional=True)
         integer("horizon", self.horizon, 1)
 
     def init(self, dim: int, seed: int = 0) -> BanditState:

@@ -13,7 +13,7 @@ import numpy as np
 
 from gradsift.check import integer, real
 from gradsift.control.base import Controller, Observation, Proposal, Search
-from gradsift.control.progress import Scaled, check_bound, scaled_cost
+from gradsift.control.progress import Scaled, scaled_cost
 from gradsift.draws import rng
 from gradsift.errors import GradsiftError
 
@@ -39,17 +39,16 @@ class Exp3(Search, Controller[Exp3State]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_bound(self.bound)
+        real("bound", self.bound, above=0, optional=True)
         if self.k_init is not None:
             raise GradsiftError(f"exp3 draws its first k: k_init = {self.k_init!r} has no meaning")
         if self.grid not in ("every", "log"):
             raise GradsiftError(f"grid must be 'every' or 'log', got {self.grid!r}")
         integer("arms", self.arms, 2)
         integer("horizon", self.horizon, 1)
-        if self.gamma is not None:
-            real("gamma", self.gamma, above=0)
-            if self.gamma > 1:
-                raise GradsiftError(f"gamma must be in (0, 1], got {self.gamma!r}")
+        real("gamma", self.gamma, above=0, optional=True)
+        if self.gamma is not None and self.gamma > 1:
+            raise GradsiftError(f"gamma must be in (0, 1], got {self.gamma!r}")
 
     def init(self, dim: int, seed: int = 0) -> Exp3State:
         """All weights are 1."""

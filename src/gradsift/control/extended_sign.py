@@ -50,15 +50,9 @@ class ExtendedSign(Search, Controller[ExtendedState]):
         """Line 1, with m_0 = 0."""
         del seed
         interval = self.interval(dim)
+        low, high = interval["low"], interval["high"]
         return ExtendedState(
-            **interval,
-            k_min=interval["low"],
-            k_max=interval["high"],
-            started=0,
-            previous=0,
-            counted=0,
-            window_low=None,
-            window_high=None,
+            **interval, k_min=low, k_max=high, started=0, previous=0, counted=0, window_low=None, window_high=None
         )
 
     def propose(self, state: ExtendedState, number: int) -> Proposal:

@@ -8,7 +8,6 @@ as the bound.
 import math
 from typing import TypedDict
 
-from gradsift.check import real
 from gradsift.control.base import Observation
 
 FIRST_TIMES = 10.0
@@ -18,12 +17,6 @@ class Scaled(TypedDict):
     """The part of a bandit's state that scales its costs."""
 
     bound: float | None
-
-
-def check_bound(bound: float | None) -> None:
-    """Refuse a bound that is not positive and finite."""
-    if bound is not None:
-        real("bound", bound, above=0)
 
 
 def scaled_cost(bound: float | None, seen: Observation) -> tuple[float | None, float | None]:

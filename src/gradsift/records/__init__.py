@@ -1,1 +1,1 @@
-"""A run on disk: its configuration, one record a round, its checkpoints. Nothing here needs torch."""
+"""The files of a run: configuration, records and checkpoints. This package does not import torch."""

@@ -1,4 +1,4 @@
-"""Writing files so that a crash leaves the old file or the whole new one, and arrays with a few facts in one file."""
+"""Atomic writing of files, and archives of arrays with JSON facts."""
 
 import contextlib
 import errno
@@ -15,11 +15,11 @@ from gradsift.errors import GradsiftError
 
 Arrays = dict[str, NDArray[Any]]
 Facts = dict[str, Any]  # JSON values
-ABOUT = "about"  # the member of the archive that holds the facts
+ABOUT = "about"  # the name of the archive member with the facts
 
 
 def write(path: Path, content: Callable[[IO[bytes]], object] | bytes) -> None:
-    """Write a file atomically and durably; whoever reads finds the file as it was, or the whole new one."""
+    """Write a file atomically and durably: after a crash it is the old file or the complete new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # another process may be writing the same file
     try:
         with open(temporary, "wb") as file:
@@ -32,12 +32,12 @@ def write(path: Path, content: Callable[[IO[bytes]], object] | bytes) -> None:
         os.replace(temporary, path)
         sync_folder(path.parent)
     finally:
-        with contextlib.suppress(OSError):  # it is there only if writing was cut short
+        with contextlib.suppress(OSError):  # it exists only if writing failed
             temporary.unlink()
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in a folder survive a power failure, where the file system can."""
+    """Make renames in a folder survive a power failure, if the file system supports it."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -49,16 +49,16 @@ def sync_folder(folder: Path) -> None:
 
 
 def as_json(facts: Mapping[str, Any], **options: Any) -> bytes:
-    """JSON text; NaN and infinity, which JSON does not have, are refused."""
+    """JSON text; NaN and infinity, which JSON does not have, raise an error."""
     return json.dumps(facts, allow_nan=False, **options).encode()
 
 
 def save(
     path: Path, form: str, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any], *, small: bool = False
 ) -> None:
-    """Arrays and facts as one .npz file, whose members carry checksums; ``form`` says what the file is.
+    """Write arrays and facts as one .npz file, whose members have checksums; ``form`` identifies the file format.
 
-    ``small`` compresses it. Nothing is pickled.
+    ``small`` compresses the file. Nothing is pickled.
     """
     about = np.frombuffer(as_json({"format": form, **facts}), np.uint8)
     members: dict[str, Any] = {ABOUT: about, **arrays}
@@ -66,16 +66,16 @@ def save(
 
 
 def load(path: Path, form: str) -> tuple[Arrays, Facts]:
-    """What ``save`` wrote. A file that is damaged or something else is refused; nothing is unpickled."""
+    """The arrays and facts that ``save`` wrote; a damaged file or another format is refused. Nothing is unpickled."""
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays: Arrays = {name: archive[name] for name in archive.files}
         facts: Facts = json.loads(arrays.pop(ABOUT).tobytes())
-        found = facts.pop("format")
+        file_form = facts.pop("format")
     except FileNotFoundError:
         raise
-    except Exception as problem:  # whatever a parser does with bytes that it does not expect
+    except Exception as problem:  # the parsers raise many kinds of errors for damaged files
         raise GradsiftError(f"{path} cannot be read: {type(problem).__name__}: {problem}") from problem
-    if found != form:
-        raise GradsiftError(f"{path} is {found!r}, this version of gradsift reads {form!r}")
+    if file_form != form:
+        raise GradsiftError(f"{path} is {file_form!r}, this version of gradsift reads {form!r}")
     return arrays, facts

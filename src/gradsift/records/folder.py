@@ -1,8 +1,8 @@
-"""The folder of a run: config.json, records.jsonl (one line a round) and the last two checkpoints.
+"""The run folder: config.json, records.jsonl with one line per round, and the last two checkpoints.
 
-The folder appears whole, with its first checkpoint, or not at all. A checkpoint says how many bytes of records belong
-to it, so a run killed at any moment resumes from its last checkpoint and writes the same records again. A creation that
-was killed leaves a hidden folder beside the place, which the next creation there removes.
+A run folder is created atomically, with its first checkpoint. A checkpoint says how many bytes of records.jsonl belong
+to it, so a run that is killed at any moment resumes from its last checkpoint and writes the later records again. A
+process that is killed while it creates a run folder leaves a hidden folder next to it, which the next creation removes.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from gradsift.errors import GradsiftError, RunError, TakenError
 from gradsift.records import files
 from gradsift.records.files import Arrays, Facts
 
-KEEP = 2  # checkpoints
+KEEP = 2  # checkpoints in a run folder
 CONFIG, RECORDS, LOCK = "config.json", "records.jsonl", ".lock"
 FORMAT = "gradsift checkpoint 2"
 CHECKPOINT = re.compile(r"checkpoint-(\d{8,})\.npz")
@@ -31,16 +31,16 @@ T = TypeVar("T")
 
 
 class RunFolder:
-    """An open run folder; one process at a time."""
+    """An open run folder, locked against other processes."""
 
     def __init__(self, path: Path, config: Config, lock: IO[bytes]) -> None:
         self.path, self.config, self._lock = path, config, lock
         self._records: IO[bytes] | None = None
-        self._count = 0  # records written
+        self._count = 0  # records in the file
 
     @classmethod
     def create(cls, path: Path, config: Config, arrays: Arrays, facts: Facts) -> "RunFolder":
-        """A new folder with its first checkpoint, refused where something is already."""
+        """Create a run folder with its first checkpoint; an error if the path exists."""
         check_free(path)
         config = {**config, "run": uuid4().hex}
         building = path.with_name(f".{path.name}.{config['run'][:8]}")
@@ -49,31 +49,31 @@ class RunFolder:
         try:
             _remove_stale(path)
             building.mkdir(parents=True)
-            lock = _locked(building)  # held before anyone can see the folder
+            lock = _locked(building)  # before other processes can see the folder
             files.write(building / CONFIG, files.as_json(config, indent=2) + b"\n")
             files.write(building / RECORDS, b"")
             _save(building, 0, arrays, {"run": config["run"], "records": 0, "records_bytes": 0, **facts})
-            # Renaming onto an existing non-empty folder fails, so two runs cannot take one place.
+            # Renaming to an existing folder that is not empty fails, so two runs cannot have the same path.
             os.rename(building, path)
         except BaseException as problem:
             if lock is not None:
                 lock.close()
             shutil.rmtree(building, ignore_errors=True)
             for parent in new_parents:
-                with contextlib.suppress(OSError):  # someone else is using it by now
+                with contextlib.suppress(OSError):  # another process uses it
                     parent.rmdir()
             if isinstance(problem, OSError) and (path / CONFIG).is_file():
-                check_free(path)  # another process was faster
+                check_free(path)  # another process has created it meanwhile
             if isinstance(problem, OSError | RunError):
                 raise RunError(f"could not create the run folder {path}: {problem}; nothing is left of it") from problem
             raise
-        with contextlib.suppress(OSError):  # a parent that may be written to but not read
+        with contextlib.suppress(OSError):  # the parent may be writable but not readable
             files.sync_folder(path.parent)
         return cls(path, config, lock)
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
-        """An existing folder, to resume."""
+        """Open an existing run folder to resume its run."""
         config = read_config(path)
         try:
             return cls(path, config, _locked(path))
@@ -81,27 +81,27 @@ class RunFolder:
             raise RunError(f"could not open the run folder {path}: {problem}") from problem
 
     def restore(self, read: Callable[[Arrays, Facts], T]) -> T:
-        """What ``read`` makes of the newest checkpoint; records written after it are removed, to be written again.
+        """The result of ``read`` for the newest checkpoint; later records are removed, to be written again.
 
-        Nothing is changed where the checkpoint, or the records, cannot be used.
+        Nothing is changed if the checkpoint or the records cannot be used.
         """
         newest = self._newest()
         if newest is None:
             raise GradsiftError(f"{self.path} holds no checkpoint to resume from")
         arrays, facts = read_checkpoint(newest, self.config["run"])
         try:
-            made = read(arrays, facts)
+            restored = read(arrays, facts)
         except (GradsiftError, KeyError) as problem:
             raise GradsiftError(f"checkpoint {newest} cannot be used: {problem}") from problem
         records, size, count = self.path / RECORDS, facts["records_bytes"], facts["records"]
-        kept = records.read_bytes() if records.exists() else b""
-        if len(kept) < size:
+        content = records.read_bytes() if records.exists() else b""
+        if len(content) < size:
             raise GradsiftError(
-                f"{records} is shorter than {newest.name} says: it has {len(kept)} bytes, {size} belong to the"
+                f"{records} is shorter than {newest.name} says: it has {len(content)} bytes, {size} belong to the"
                 f" {count} rounds"
             )
-        rounds = [record["round"] for record in _parse(records, kept[:size])]
-        if rounds != list(range(1, count + 1)) or kept[size - 1 : size] not in (b"", b"\n"):
+        rounds = [record["round"] for record in _parse(records, content[:size])]
+        if rounds != list(range(1, count + 1)) or content[size - 1 : size] not in (b"", b"\n"):
             raise GradsiftError(f"{records} does not hold rounds 1 to {count}, as {newest.name} says")
         try:
             os.truncate(records, size)
@@ -109,10 +109,10 @@ class RunFolder:
             raise RunError(f"could not open the run folder {self.path}: {problem}") from problem
         self._prune()
         self._count = count
-        return made
+        return restored
 
     def amend(self, changes: Config) -> None:
-        """Change what may change in the configuration: a resumed run may be told to stop elsewhere."""
+        """Change entries of the configuration, such as the stop conditions of a resumed run."""
         config = {**self.config, **changes}
         if config == self.config:
             return
@@ -123,7 +123,7 @@ class RunFolder:
         self.config = config
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add the record of one round."""
+        """Append the record of one round."""
         line = files.as_json(record) + b"\n"
         try:
             if self._records is None:
@@ -136,7 +136,7 @@ class RunFolder:
         self._count += 1
 
     def save(self, number: int, arrays: Arrays, facts: Facts) -> None:
-        """Write the checkpoint of round ``number``, after the records that it counts on."""
+        """Write the checkpoint of round ``number``, after the records up to this round are on disk."""
         try:
             if self._records is not None:
                 os.fsync(self._records.fileno())
@@ -148,18 +148,18 @@ class RunFolder:
         self._prune()
 
     def records(self) -> list[Any]:
-        """All records so far."""
+        """The records of all rounds so far."""
         return read_records(self.path)
 
     def close(self) -> None:
-        """Let others open the folder."""
+        """Release the folder, so that other processes can open it."""
         if self._records is not None:
             self._records.close()
         self._lock.close()
 
     def _prune(self) -> None:
         for old in checkpoints(self.path)[:-KEEP]:
-            with contextlib.suppress(OSError):  # one too many does no harm
+            with contextlib.suppress(OSError):  # an extra checkpoint does no harm
                 old.unlink()
 
     def _newest(self) -> Path | None:
@@ -172,13 +172,13 @@ class RunFolder:
 
 
 def checkpoints(path: Path) -> list[Path]:
-    """The checkpoints of a run folder, oldest first; a copy under another name is not one of them."""
+    """The checkpoint files of a run folder, oldest first; files with other names are ignored."""
     ours = [file for file in path.iterdir() if CHECKPOINT.fullmatch(file.name)]
     return sorted(ours, key=lambda file: int(file.stem.removeprefix("checkpoint-")))
 
 
 def read_checkpoint(path: Path, run: str) -> tuple[Arrays, Facts]:
-    """The arrays and facts of a checkpoint; one that is damaged or of another run is refused."""
+    """The arrays and facts of a checkpoint; an error if it is damaged or belongs to another run."""
     try:
         arrays, facts = files.load(path, FORMAT)
         owner = facts.pop("run")
@@ -202,7 +202,7 @@ def _save(folder: Path, number: int, arrays: Arrays, facts: Facts) -> None:
 
 
 def check_free(path: Path) -> None:
-    """Refuse a place for a new run where something is already, or where no folder can be."""
+    """Refuse a path for a new run folder that exists already, or that cannot become a folder."""
     if os.path.lexists(path):
         if (path / CONFIG).is_file():
             raise TakenError(f"{path} exists already: resume it, or choose another folder")
@@ -211,12 +211,12 @@ def check_free(path: Path) -> None:
 
 
 def in_use(path: Path) -> bool:
-    """Whether a process has a run folder open."""
+    """Whether a process has opened the run folder."""
     try:
         _locked(path).close()
     except TakenError:
         return True
-    except OSError:  # it is gone, or may not be opened by us
+    except OSError:  # it was removed, or we may not open it
         return False
     return False
 
@@ -233,7 +233,7 @@ def read_config(path: Path) -> Config:
 
 
 def read_records(path: Path) -> list[Any]:
-    """The records of a run folder; a last line that a kill cut short is left out."""
+    """The records of a run folder, without an incomplete last line, which a killed process may leave."""
     try:
         content = (path / RECORDS).read_bytes()
     except OSError as problem:
@@ -255,12 +255,12 @@ def _parse(path: Path, content: bytes) -> list[Any]:
 
 
 def _locked(path: Path) -> IO[bytes]:
-    """The folder's lock, held until it is closed or the process ends, however it ends."""
+    """The open lock file of the folder, locked until it is closed or the process ends."""
     try:
         import fcntl
     except ImportError:
         raise GradsiftError("run folders need a POSIX system; leave out= out to run without one") from None
-    lock = open(path / LOCK, "ab")  # noqa: SIM115  held while the folder is open
+    lock = open(path / LOCK, "ab")  # noqa: SIM115  closed with the run folder
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as problem:
@@ -276,11 +276,11 @@ def _locked(path: Path) -> IO[bytes]:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove what killed creations at this place left: hidden folders of our files only, that no process holds."""
+    """Remove the hidden folders that killed creations of ``path`` left: those with our files only, and not locked."""
     building = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{8}")
-    for left in path.parent.glob(".*"):
-        if building.fullmatch(left.name) and left.is_dir() and not left.is_symlink():
+    for stale in path.parent.glob(".*"):
+        if building.fullmatch(stale.name) and stale.is_dir() and not stale.is_symlink():
             with contextlib.suppress(OSError, GradsiftError):
-                if all(OURS.fullmatch(file.name) for file in left.iterdir()):
-                    with _locked(left):
-                        shutil.rmtree(left)
+                if all(OURS.fullmatch(file.name) for file in stale.iterdir()):
+                    with _locked(stale):
+                        shutil.rmtree(stale)

@@ -4,35 +4,35 @@ from typing import TypedDict, cast
 
 
 class Record(TypedDict):
-    """One round. Where a column is None, the round has no such value."""
+    """The columns of a record; None means that the round has no such value."""
 
     round: int  # counted from 1
-    cost: float  # spent up to the end of this round
+    cost: float  # total of all rounds up to this one
     round_cost: float
     lr: float
-    k: float  # as the controller proposed it; the mean, where clients have different ones
-    used_k: int  # k as rounded and used; the largest, where clients have different ones
-    client_k: list[int] | None  # the k of each client of the round, where they differ
-    probe_k: int | None  # k', the smaller k that the round was compared with
-    low: float | None  # the interval in which the controller searches
+    k: float  # as the controller proposed it; the mean, if k differs between clients
+    used_k: int  # after rounding; the largest, if k differs between clients
+    client_k: list[int] | None  # the k of each client that took part, if k differs between clients
+    probe_k: int | None  # k', the smaller k with which the round is compared
+    low: float | None  # the controller's search interval
     high: float | None
     steps: int  # gradients that each client computed
     train_loss: float | None  # mean minibatch loss, weighted by the clients' shares
-    observed: int | None  # the round whose losses the controller was told of in this one
-    sign: int | None  # the estimated sign of the derivative of the cost in k
-    loss_before: float | None  # the losses of the observed round: before it, after it, and after it at k'
+    observed: int | None  # the round whose losses the controller learned from in this round
+    sign: int | None  # the estimated sign of the derivative of the cost with respect to k
+    loss_before: float | None  # losses before the observed round, after it, and after the same round at k'
     loss_after: float | None
     loss_probe: float | None
-    up_elements: int  # elements that each client sent; the most, where clients sent different numbers
+    up_elements: int  # that each client sent; the largest number, if they differ
     down_elements: int
-    probe_elements: int | None  # size of the message with which a client makes the weights at k'
-    up_bytes: float  # of all clients together
+    probe_elements: int | None  # size of the message from which a client computes the weights at k'
+    up_bytes: float  # the sum over all clients
     down_bytes: float
     clients: int  # that took part
-    contribution: list[int]  # elements of each client that the server kept, one number for every client there is
+    contribution: list[int]  # elements of each client's upload that the server kept, for all N clients
     refused: int  # replies that were not used
-    resets: int  # clients that had to give up their residuals
-    global_loss: float | None  # of an evaluation after the round
+    resets: int  # clients that had to discard their residuals
+    global_loss: float | None  # evaluated after the round
     accuracy: float | None
 
 

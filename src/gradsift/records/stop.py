@@ -1,4 +1,4 @@
-"""When a run ends."""
+"""The conditions that end a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,25 +11,21 @@ STOPS = ("rounds", "cost_budget", "target_loss", "target_accuracy")
 
 @dataclass(frozen=True)
 class StopWhen:
-    """The limits and targets of a run; the first that is met ends it. A resumed run may be given other ones."""
+    """The limits and targets of a run, of which the first to be met ends it. A resumed run may have others."""
 
     rounds: int = 500
     cost_budget: float | None = None
-    target_loss: float | None = None  # of the evaluated global loss
-    target_accuracy: float | None = None  # of the evaluated test accuracy
+    target_loss: float | None = None  # for the global loss, when it is evaluated
+    target_accuracy: float | None = None  # for the test accuracy, when it is evaluated
 
     def __post_init__(self) -> None:
-        """Refuse impossible values."""
         check.integer("rounds", self.rounds, 1)
-        if self.cost_budget is not None:
-            check.real("cost_budget", self.cost_budget, low=0.0)
-        if self.target_loss is not None:
-            check.real("target_loss", self.target_loss)
-        if self.target_accuracy is not None:
-            check.real("target_accuracy", self.target_accuracy, low=0.0, high=1.0)
+        check.real("cost_budget", self.cost_budget, low=0.0, optional=True)
+        check.real("target_loss", self.target_loss, optional=True)
+        check.real("target_accuracy", self.target_accuracy, low=0.0, high=1.0, optional=True)
 
     def due(self, number: int, spent: float) -> str | None:
-        """The limit that is met after round ``number``, or None; targets need an evaluation and are not looked at."""
+        """The limit that is met after round ``number``, or None; targets are not considered."""
         if number >= self.rounds:
             return "rounds"
         if self.cost_budget is not None and spent >= self.cost_budget:
@@ -37,7 +33,7 @@ class StopWhen:
         return None
 
     def reached(self, global_loss: float, accuracy: float | None) -> str | None:
-        """The target that an evaluation meets, or None."""
+        """The target that is met by the results of an evaluation, or None."""
         if self.target_loss is not None and global_loss <= self.target_loss:
             return "target loss"
         if self.target_accuracy is not None and accuracy is not None and accuracy >= self.target_accuracy:
@@ -45,8 +41,6 @@ class StopWhen:
         return None
 
     def finished(self, record: Mapping[str, Any]) -> str | None:
-        """Why a run with this last record has ended; None if it has not."""
-        reached = None
-        if record["global_loss"] is not None:
-            reached = self.reached(record["global_loss"], record["accuracy"])
+        """The condition that ended a run whose last record this is, or None if the run has not ended."""
+        reached = record["global_loss"] is not None and self.reached(record["global_loss"], record["accuracy"])
         return reached or self.due(record["round"], record["cost"])
