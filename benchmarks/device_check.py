@@ -9,8 +9,9 @@ The one wait that a round is allowed is an event, which torch does not report: r
 counted, and whether it comes before or after the gradients are queued. The dry run takes the ways of a CUDA device on
 the CPU and looks for operations that would make it wait.
 
-**Exactness.** Clients' own convolutions as batched products (``shared._by_rows``) against cuDNN's, client by client,
-forward and for the gradient of the input: in TF32 they may differ by its rounding, in float32 by much less.
+**Exactness.** Convolutions with each client's own weights as batched products (``one_pass_conv.conv_by_rows``) against
+cuDNN's, client by client, forward and for the gradient of the input: in TF32 they may differ by its rounding, in
+float32 by much less.
 
 Prints what it finds, and fails if anything is not as it should be.
 """
@@ -34,7 +35,7 @@ import gradsift
 from benchmarks.round import MODELS, Pinned, random_data
 from gradsift import sparse
 from gradsift.method import Method
-from gradsift.simulation import shared
+from gradsift.simulation import one_pass_conv
 from gradsift.simulation.engine import Engine
 from gradsift.simulation.flat import FlatModel
 from gradsift.simulation.settings import Settings
@@ -229,7 +230,7 @@ def check_waits(device: torch.device, model: str, clients: int, batch: int) -> l
 
 
 def client_by_client(x: Tensor, weights: Tensor, padding: tuple[int, int]) -> Tensor:
-    """What ``shared._by_rows`` stands for: a convolution for every client."""
+    """What ``one_pass_conv.conv_by_rows`` stands for: a convolution for every client."""
     parts = zip(x.unflatten(0, (len(weights), -1)), weights, strict=True)  # type: ignore[no-untyped-call]
     return torch.cat([functional.conv2d(own, weight, padding=padding) for own, weight in parts])
 
@@ -259,7 +260,7 @@ def check_exactness(device: torch.device, clients: int, batch: int) -> list[str]
     layer = nn.Conv2d(32, 32, 5, padding=2)
     ways = {
         "forward": (weights, (2, 2)),
-        "gradient of the input": (shared._turned(weights), shared._turned_padding(layer)),
+        "gradient of the input": (one_pass_conv.flipped(weights), one_pass_conv.flipped_padding(layer)),
     }
     has_tf32 = cuda and torch.cuda.get_device_capability(device) >= (8, 0)
     wrong = []
@@ -268,7 +269,7 @@ def check_exactness(device: torch.device, clients: int, batch: int) -> list[str]
             exact = client_by_client(x.double(), taps.double(), padding)
         for precision, limit in (("tf32", TF32), ("ieee", FLOAT32)):
             with convolutions_in(precision):
-                ours, theirs = shared._by_rows(x, taps, None, padding), client_by_client(x, taps, padding)
+                ours, theirs = one_pass_conv.conv_by_rows(x, taps, None, padding), client_by_client(x, taps, padding)
             seen = {"apart": apart(ours, theirs), "ours": apart(ours, exact), "convolution": apart(theirs, exact)}
             numbers = ", ".join(f"{key} {value:.1e}" for key, value in seen.items())
             print(f"{name}, {precision}: {numbers} (from double precision the last two); limit {limit:.1e}")

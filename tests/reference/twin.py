@@ -21,7 +21,7 @@ from gradsift.method import Method
 from gradsift.records.record import Record
 from gradsift.round import Participation, Plan
 from gradsift.sampling import minibatch, participants, probe_sample
-from gradsift.simulation.flat import Loss
+from gradsift.simulation.losses import Loss
 from gradsift.simulation.settings import Settings
 from gradsift.simulation.state import Pending
 from gradsift.sparse import Sparse, stack
@@ -98,7 +98,7 @@ class _Twin:
             for name, point in at.items()
             if point is not None
         }
-        self.server, observed = round.observe(self.method, self.server, answered.seen, losses)
+        self.server, observed = round.observe(self.method, self.server, answered.observation, losses)
         round.note_observation(record, observed)
 
     def _present(self, plan: Plan) -> list[int]:

@@ -17,7 +17,7 @@ from gradsift.sampling import minibatch
 from gradsift.schedule import Schedule
 from gradsift.simulation import memory
 from gradsift.simulation.engine import Engine
-from gradsift.simulation.flat import Loss
+from gradsift.simulation.losses import Loss
 from gradsift.simulation.memory import Needs
 from gradsift.sparsify import Sparsifier
 from tests.reference.twin import Step, reference_rounds

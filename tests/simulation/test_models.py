@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import gradsift
 from gradsift import FederatedData, GradsiftError, sparse
 from gradsift.sampling import participants
-from gradsift.simulation.flat import Loss
+from gradsift.simulation.losses import Loss
 from tests.simulation import hand, models
 from tests.simulation.problems import blobs, mlp
 
@@ -46,7 +46,7 @@ def test_what_one_pass_can_do_is_done_in_one_pass(kind: str) -> None:
     """The quick way gives way silently wherever a trial shows it wrong: it must not where it is meant to be right."""
     quick = {"frozen", "tied", "unused", "image", "convolutions", "constant buffers"}
     engine = hand.engine(models.seeded(models.KINDS[kind]), CROSS_ENTROPY, blobs())
-    assert (engine.flat._shared is not None) == (kind in quick)
+    assert (engine.flat._one_pass is not None) == (kind in quick)
 
 
 class Scaled(nn.Module):
@@ -213,6 +213,7 @@ MOVING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore:Sequential cannot be batched over clients"
 )  # a cumulative BatchNorm reads its count
@@ -486,7 +487,7 @@ def test_the_one_pass_way_is_not_taken_where_it_would_be_wrong_later() -> None:
     x, y = source.normal(size=(90, 8)), source.integers(0, 3, 90)
     data = gradsift.FederatedData.from_arrays(x, y, np.arange(90) % 3)
     engine = hand.engine(models.seeded(TimeFirst), CROSS_ENTROPY, data)
-    assert engine.flat._shared is None
+    assert engine.flat._one_pass is None
 
 
 def test_a_relu_that_rounding_turns_around_does_not_hide_the_one_pass_way() -> None:
@@ -498,8 +499,8 @@ def test_a_relu_that_rounding_turns_around_does_not_hide_the_one_pass_way() -> N
     x, y = sample.expand(64, -1).numpy(), np.arange(64) % 10
     data = gradsift.FederatedData.from_arrays(x, y, np.repeat([0, 1], 32))
     engine = hand.engine(model, CROSS_ENTROPY, data, dtype=torch.float32, batch_size=32)
-    assert engine.flat._shared is not None
-    assert engine.flat._shared.own
+    assert engine.flat._one_pass is not None
+    assert engine.flat._one_pass.takes_client_weights
 
 
 class Viewing(nn.Module):
@@ -531,8 +532,8 @@ def test_a_model_that_views_goes_in_one_pass_in_the_plain_order(queued: bool, mo
     flat = blobs(features=64)
     data = replace(flat, x=flat.x.view(-1, 1, 8, 8), test_x=flat.test_x.view(-1, 1, 8, 8))
     engine = hand.engine(models.seeded(Viewing), CROSS_ENTROPY, data, "fedavg", dtype=torch.float32)
-    assert engine.flat._shared is not None
-    assert (engine.flat._shared.sink.channels_last, engine.flat._shared.own) == (False, True)
+    assert engine.flat._one_pass is not None
+    assert (engine.flat._one_pass.channels_last, engine.flat._one_pass.takes_client_weights) == (False, True)
     engine.step()
 
 
@@ -551,7 +552,7 @@ class Autocast(nn.Module):
 
 def test_what_runs_in_double_precision_only_is_not_trusted() -> None:
     engine = hand.engine(models.seeded(Autocast), CROSS_ENTROPY, blobs(features=8), dtype=torch.float32)
-    assert engine.flat._shared is None
+    assert engine.flat._one_pass is None
     engine.step()
 
 

@@ -641,7 +641,7 @@ def test_state_goes_through_a_checkpoint_unchanged(tmp_path: Path) -> None:
     loaded = engine.state.restored(*files.load(tmp_path / "one.npz", "mine"))
     assert loaded.pending is not None
     assert engine.state.pending is not None
-    assert loaded.pending.seen == engine.state.pending.seen
+    assert loaded.pending.observation == engine.state.pending.observation
     for name in ("number", "steps", "control", "spent", "offset"):
         assert getattr(loaded.server, name) == getattr(engine.state.server, name)
     files.save(tmp_path / "two.npz", "mine", loaded.arrays(), loaded.facts())

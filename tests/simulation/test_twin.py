@@ -11,12 +11,14 @@ from torch import nn
 
 import gradsift
 from gradsift import Controller, Cosine, LinkTime, sparse
-from gradsift.simulation import shared
+from gradsift.simulation import one_pass_conv
 from gradsift.simulation.engine import Engine
 from tests.reference.twin import Step
 from tests.simulation.hand import assert_same, with_twin
 from tests.simulation.problems import blobs, mlp
 from tests.simulation.ways import WAYS, going
+
+pytestmark = pytest.mark.slow  # many runs
 
 ROUNDS = 40
 DIM = 57
@@ -75,9 +77,9 @@ def test_every_way_through_memory_is_the_same(
 @pytest.mark.parametrize("sparsifier", ["fab-top-k", "fedavg"])
 @pytest.mark.parametrize("kind", ["pools", "strides", "uneven"])
 def test_convolutions_are_the_same(kind: str, sparsifier: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Layers that the one-pass way has its own backward for, as on the CPU and as they are queued on CUDA."""
+    """Layers with a backward of their own in one pass, as on the CPU and as they are queued on CUDA."""
     if way == "queued, nothing unfolded":
-        monkeypatch.setattr(shared, "QUEUED_UNFOLD_LIMIT", 0)
+        monkeypatch.setattr(one_pass_conv, "QUEUED_UNFOLD_LIMIT", 0)
     if way.startswith("queued"):
         monkeypatch.setattr(sparse, "queued", lambda _: True)
     torch.manual_seed(0)
@@ -99,8 +101,8 @@ def test_convolutions_are_the_same(kind: str, sparsifier: str, way: str, monkeyp
     data = replace(flat, x=flat.x.view(-1, 1, 8, 8), test_x=flat.test_x.view(-1, 1, 8, 8))
     controller = gradsift.controller("fixed", k=20)
     engine, twin = with_twin(model, nn.CrossEntropyLoss(), data, sparsifier, controller)
-    assert engine.flat._shared is not None
-    assert engine.flat._shared.own
+    assert engine.flat._one_pass is not None
+    assert engine.flat._one_pass.takes_client_weights
     for _ in range(8):
         assert_same(engine, engine.step(), next(twin))
 

@@ -1,1 +1,1 @@
-"""Drivers that run all clients of a federation in one process."""
+"""The simulator: all clients of a federation in one process."""

@@ -1,4 +1,4 @@
-"""The complete configuration of a run as JSON values: what config.json holds and a resumed run must agree with."""
+"""The configuration of a run as JSON values, for config.json; a resumed run must have the same."""
 
 import zlib
 from collections.abc import Mapping
@@ -12,15 +12,15 @@ from gradsift.describe import options, plain, qualified_name, text, versions
 from gradsift.method import COUNTING
 from gradsift.records.stop import StopWhen
 from gradsift.simulation.engine import Engine
-from gradsift.simulation.flat import Loss
+from gradsift.simulation.losses import Loss
 
-FREE = ("versions", "stop", "start")  # what may differ when a run is resumed
+FREE = ("versions", "stop", "start")  # keys that may differ when a run is resumed
 
 JSON = dict[str, Any]
 
 
 def describe(engine: Engine, model: nn.Module, loss: Loss, data: FederatedData, stop: StopWhen) -> JSON:
-    """Everything that decides the course of the run, the versions it runs on, and when it is to stop."""
+    """Everything that affects the course of the run, the versions of its libraries, and when it stops."""
     method = engine.method
     return {
         "model": _model(engine, model),
@@ -42,17 +42,17 @@ def describe(engine: Engine, model: nn.Module, loss: Loss, data: FederatedData, 
 
 
 def _model(engine: Engine, model: nn.Module) -> JSON:
-    """Trainable weights are not looked at: a resumed run takes them from its checkpoint. All the rest must be there."""
+    """The model without its trainable weights, which a resumed run takes from its checkpoint."""
     moving = set(engine.flat.moving)
     frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
     constant = frozen | {name: b for name, b in model.named_buffers() if name not in moving}
-    resting = [name for name, part in model.named_modules() if model.training and not part.training]
+    in_eval_mode = [name for name, part in model.named_modules() if model.training and not part.training]
     names = [(name, list(p.shape)) for name, p in model.named_parameters() if p.requires_grad]
     return {
         "class": qualified_name(type(model)),
         "dim": engine.flat.dim,
         "text": text(model),
-        "parameters": f"{zlib.crc32(repr((names, sorted(moving), resting)).encode()):08x}",
+        "parameters": f"{zlib.crc32(repr((names, sorted(moving), in_eval_mode)).encode()):08x}",
         "constants": _checksum(constant),
     }
 

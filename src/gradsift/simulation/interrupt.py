@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)  # that ask a run to stop
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass
 class StopRequest:
-    """Whether a run was asked to stop.
+    """Whether a run should stop at the end of the round.
 
-    No ``threading.Event``: its lock is held while it is set, and a second signal would wait for that lock forever.
+    Not a ``threading.Event``, whose ``set`` holds a lock: a second signal during it would wait for the lock forever.
     """
 
     made: bool = False
@@ -23,13 +23,12 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """The first signal makes a request, so that the round can end; a second does what it did before the run."""
+    """Make the first signal a request to stop, so that the round can end; a second has its effect from before."""
     request = StopRequest()
-    before: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        before = {number: signal.getsignal(number) for number in SIGNALS}
-    # A job in the background is started to ignore Ctrl-C, and None is a handler that Python cannot put back.
-    before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    on_main_thread = threading.current_thread() is threading.main_thread()
+    handlers: dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS if on_main_thread}
+    # A background job ignores Ctrl-C and should go on doing so; Python cannot restore a handler that it shows as None.
+    before = {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
 
     def handle(number: int, frame: FrameType | None) -> None:
         del frame

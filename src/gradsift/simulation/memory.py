@@ -1,4 +1,7 @@
-"""Where the residuals live: on the device, or in the host's memory and on the device a chunk of clients at a time."""
+"""The memory that a run takes, which decides where the residuals are: on the device, or in the host's memory.
+
+Residuals in the host's memory are on the device one chunk of clients at a time.
+"""
 
 import logging
 import math
@@ -21,51 +24,51 @@ if TYPE_CHECKING:
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _CACHE = "/sys/fs/cgroup/memory.stat"
 _USES = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
-_UPLOAD_COPIES = 5  # while they are sorted, ranked and merged
-_VECTOR_COPIES = 5  # of all D elements, with their indices, while the server chooses among them
-_ROUNDING_COPIES = 4  # of whole vectors, while their values are rounded
-_BUFFER_COPIES = 4  # before a round and after it, as a chunk takes and leaves them, and joined
-_CPU_CHUNK, _CUDA_CHUNK = 2**26, 2**34  # bytes; a CPU's is what its caches like
-_CUDA_PART = 4  # a chunk takes at most one such part of the device
-_USABLE = 0.9  # of what is free: the rest is for what we do not count
-VMAP_KEEPS = 2  # times the activations of a plain pass
+_UPLOAD_COPIES = 5  # of the uploads, while they are sorted, ranked and merged
+_VECTOR_COPIES = 5  # of all D elements with their indices, while the server chooses among them
+_ROUNDING_COPIES = 4  # of dense uploads, while their values are rounded
+_BUFFER_COPIES = 4  # of the moving buffers: before and after a round, before and after a chunk
+_CPU_CHUNK, _CUDA_CHUNK = 2**26, 2**34  # bytes; that of a CPU suits its caches
+_CUDA_FRACTION = 4  # a chunk takes at most 1/4 of the device's memory
+_USABLE = 0.9  # of the free memory; the remainder is for what is not counted here
+_VMAP_ACTIVATIONS = 2  # times the activations of a plain pass
 _LOG = logging.getLogger("gradsift")
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What the memory of a round depends on."""
+    """The quantities that decide how much memory a round takes."""
 
     clients: int  # N
     dim: int  # D
-    k: int  # of the first round; 0: uploads are whole vectors
+    k: int  # of the first round; 0 if uploads are dense
     dtype: torch.dtype
-    most: int = 0  # the largest k that any round may have, if that is not the first
-    present: int | None = None  # n, the clients of a round; None: all
-    rounded: bool = False  # whether whole vectors are rounded; if not, an upload is the residual itself
-    activations: int = 0  # bytes of these, about, and of gradients, for the clients that are computed together
-    losses: int = 0  # bytes of activations for the samples that losses are taken on
+    most: int = 0  # the largest k of any later round
+    present: int | None = None  # n, the clients of a round; None for all
+    rounded: bool = False  # whether dense uploads are rounded; otherwise they are the residuals themselves
+    activations: int = 0  # bytes, estimated, of a chunk of clients, with their gradients
+    losses: int = 0  # bytes of activations of the samples that losses are taken on
     buffers: int = 0  # bytes of one client's moving buffers
 
     @property
     def residuals(self) -> int:
-        """Bytes of [N, D]."""
+        """Bytes of the residuals [N, D]."""
         return self.clients * self.dim * self.dtype.itemsize
 
     def beside(self, k: int) -> int:
-        """Bytes that a round at ``k`` takes at most, beside the residuals.
+        """Bytes that a round at ``k`` takes at most, in addition to the residuals.
 
-        One more buffer [n, D], or two where only some of the clients take part, whose residuals are copied, and more
-        where whole vectors are rounded; activations and gradients or, when those are gone, uploads, the vectors [D]
-        made of them, and losses; moving buffers.
+        That is one copy of the residuals [n, D], or two if only some of the clients take part, and more if dense
+        uploads are rounded; the larger of activations with gradients, and of uploads with the vectors [D] made of them
+        and losses; and the moving buffers.
         """
-        rows = (1 if self._present == self.clients else 2) + (_ROUNDING_COPIES if self.rounded else 0)
-        copies = rows * self._present * self.dim * self.dtype.itemsize
-        after = self.uploads(k) + _VECTOR_COPIES * self.dim * _pair(self.dtype) + self.losses
-        return copies + max(self.activations, after) + _BUFFER_COPIES * self.clients * self.buffers
+        copies = (1 if self._present == self.clients else 2) + (_ROUNDING_COPIES if self.rounded else 0)
+        rows = copies * self._present * self.dim * self.dtype.itemsize
+        merging = self.uploads(k) + _VECTOR_COPIES * self.dim * _element_bytes(self.dtype) + self.losses
+        return rows + max(self.activations, merging) + _BUFFER_COPIES * self.clients * self.buffers
 
     def uploads(self, k: int) -> int:
-        """Bytes of uploads [n, k] while a round is merged."""
+        """Bytes that merging uploads [n, k] takes."""
         return upload_bytes(self._present, k, self.dtype)
 
     @property
@@ -73,14 +76,14 @@ class Needs:
         return self.clients if self.present is None else self.present
 
 
-def needs(flat: "FlatModel", data: "FederatedData", method: "Method", settings: "Settings", kept: int) -> Needs:
-    """What the rounds of a run take, for a model that keeps so many bytes of a minibatch for its gradient."""
+def needs(flat: "FlatModel", data: "FederatedData", method: "Method", settings: "Settings", activations: int) -> Needs:
+    """The memory needs of a run whose model has ``activations`` bytes of activations for a minibatch."""
     dense, controller = method.sparsifier.dense, method.controller
     first = controller.propose(controller.init(flat.dim, method.seed), 1).k
     k = max(first) if isinstance(first, tuple) else first
     present = settings.clients_per_round or data.num_clients
-    activations = kept if flat.is_shared else VMAP_KEEPS * kept
-    vectors = 1 if method.local.computations == 1 else 3  # local steps have their drift, and weights of their own
+    vectors = 1 if method.local.computations == 1 else 3  # local steps also have local weights and their change
+    per_client = activations * (1 if flat.in_one_pass else _VMAP_ACTIVATIONS) + vectors * flat.dim * flat.dtype.itemsize
     return Needs(
         data.num_clients,
         flat.dim,
@@ -89,19 +92,18 @@ def needs(flat: "FlatModel", data: "FederatedData", method: "Method", settings: 
         most=0 if dense else math.ceil(min(flat.dim, controller.largest_k(flat.dim))),
         present=present,
         rounded=dense and not isinstance(method.values, Exact),
-        activations=min(settings.clients_per_chunk or 1, present)
-        * (activations + vectors * flat.dim * flat.dtype.itemsize),
-        losses=present * settings.probe_samples * kept // settings.batch_size if controller.learns else 0,
+        activations=min(settings.clients_per_chunk or 1, present) * per_client,
+        losses=present * settings.probe_samples * activations // settings.batch_size if controller.learns else 0,
         buffers=sum(value.nbytes for value in flat.buffers().values()),
     )
 
 
 def must_stream(needs: Needs, device: torch.device) -> bool:
-    """Whether residuals [N, D] must live in the host's memory; refuses them if they do not fit there either.
+    """Whether the residuals [N, D] must be in the host's memory; refuses a run that does not fit there either.
 
-    If not, every round of the run fits on the device, whichever k it may come to, as far as activations are known: they
-    are estimated from one minibatch. If they must, k may grow beyond what fits: they are refused by what the first
-    round needs, and what a chunk of clients takes on the device is not looked at.
+    If they are on the device, every round fits, up to the largest k; activations are estimated from one minibatch. In
+    the host's memory only the first round is sure to fit, since k may grow, and what a chunk takes on the device is not
+    checked.
     """
     most = max(needs.k, needs.most)
     needed, free = needs.residuals + needs.beside(most), free_bytes(device)
@@ -113,7 +115,7 @@ def must_stream(needs: Needs, device: torch.device) -> bool:
             *(most, _size(needed), device, _size(free)),
         )
         return True
-    kinds = dict.fromkeys((str(device), "cpu"))  # once each
+    kinds = dict.fromkeys((str(device), "cpu"))  # without repetition
     has = ", ".join(f"{kind} has {_size(free_bytes(torch.device(kind)))}" for kind in kinds)
     raise GradsiftError(
         f"the residuals do not fit: {needs.clients} clients x {needs.dim} weights x {needs.dtype.itemsize} bytes ="
@@ -123,40 +125,46 @@ def must_stream(needs: Needs, device: torch.device) -> bool:
 
 
 def upload_bytes(present: int, k: int, dtype: torch.dtype) -> int:
-    """What uploads [n, k] take while a round is merged."""
-    return _UPLOAD_COPIES * present * k * _pair(dtype)
+    """Bytes that merging uploads [n, k] takes."""
+    return _UPLOAD_COPIES * present * k * _element_bytes(dtype)
 
 
-def _pair(dtype: torch.dtype) -> int:
+def merge_device(present: int, k: int, dtype: torch.dtype, device: torch.device) -> torch.device:
+    """Where to merge uploads [n, k]: on ``device``, if that takes at most half of its free memory, or on the CPU."""
+    return device if upload_bytes(present, k, dtype) <= free_bytes(device) // 2 else torch.device("cpu")
+
+
+def _element_bytes(dtype: torch.dtype) -> int:
     """Bytes of an element with its index."""
     return torch.int64.itemsize + dtype.itemsize
 
 
 def chunk_bytes(device: torch.device) -> int:
-    """Of activations and gradients of clients that are computed together.
+    """The bytes that the activations and gradients of one chunk of clients may take.
 
-    By the whole memory of a GPU, not by what is free: dropout and rounding depend on it, so it must repeat.
+    On a GPU it depends on the total memory, not on the free memory: the size of a chunk affects dropout and rounding
+    errors, and must be the same in a repeated run.
     """
     if device.type == "cpu":
         return _CPU_CHUNK
-    return min(_CUDA_CHUNK, int(torch.cuda.get_device_properties(device).total_memory) // _CUDA_PART)
+    return min(_CUDA_CHUNK, int(torch.cuda.get_device_properties(device).total_memory) // _CUDA_FRACTION)
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that can still be had: of a CUDA device, or of this machine and its container."""
+    """The free memory of a CUDA device, or of this machine within the limit of its container."""
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    found = [_available()]
-    for limit, used in zip(_LIMITS, _USES, strict=True):
-        top, now = _number(limit), _number(used)
-        if top is not None and now is not None:
-            found.append(max(0, top - now + _reclaimable()))
-    return min(found)
+    free = _available()
+    for limit_file, use_file in zip(_LIMITS, _USES, strict=True):
+        limit, used = _number(limit_file), _number(use_file)
+        if limit is not None and used is not None:
+            free = min(free, max(0, limit - used + _reclaimable()))
+    return free
 
 
 def _reclaimable() -> int:
-    """Bytes of files that a container holds in memory only while nobody needs it."""
+    """Bytes of the container's file cache that the kernel frees on demand."""
     try:
         lines = Path(_CACHE).read_text().splitlines()
     except OSError:
@@ -167,7 +175,7 @@ def _reclaimable() -> int:
 def _available() -> int:
     try:
         text = Path("/proc/meminfo").read_text()
-    except OSError:  # not Linux: no way to know without another library, so nothing is refused
+    except OSError:  # not Linux: unknown without another library, so nothing is refused
         return 2**63
     lines = dict(line.split(":", 1) for line in text.splitlines())
     return int(lines["MemAvailable"].split()[0]) * 1024
@@ -176,7 +184,7 @@ def _available() -> int:
 def _number(path: str) -> int | None:
     try:
         return int(Path(path).read_text())
-    except (OSError, ValueError):  # not there, or "max"
+    except (OSError, ValueError):  # no such file, or "max"
         return None
 
 

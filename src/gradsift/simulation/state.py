@@ -1,4 +1,4 @@
-"""What a simulated run carries from round to round, and what of a round is still on its way from the device.
+"""The state of a simulated run between rounds, and the numbers of a round that are still on the device.
 
 Shapes: N clients, D weights.
 """
@@ -18,45 +18,45 @@ from gradsift.simulation.flat import Named
 
 
 class Pending(NamedTuple):
-    """A round whose losses are not taken yet: what the controller will be told, and the weights to take them at."""
+    """A round whose losses are not computed yet: its observation without them, and the weights to compute them at."""
 
-    seen: Observation
+    observation: Observation
     before: Tensor
     after: Tensor
-    probe: Tensor | None
+    probe: Tensor | None  # None if the controller does not probe
 
 
 @dataclass
 class State:
-    """Everything that a run carries from round to round."""
+    """The state of a run between two rounds."""
 
     server: Server
     residual: Tensor  # [N, D], on the device or, if that is too small, in the host's memory
-    buffers: Named = field(default_factory=dict)  # of the last exchange, those that training changes
-    local_buffers: Named = field(default_factory=dict)  # [N, ...] each client's
-    pending: Pending | None = None
+    buffers: Named = field(default_factory=dict)  # the moving buffers after the last exchange
+    local_buffers: Named = field(default_factory=dict)  # [N, ...] each client's moving buffers
+    pending: Pending | None = None  # with a delay, the round that the controller observes in the next one
 
     def arrays(self) -> Arrays:
         """The tensors of the state, for a checkpoint."""
-        tensors = self._tensors()
-        if self.pending is not None:
-            tensors |= {"pending/before": self.pending.before, "pending/after": self.pending.after}
-            tensors |= {} if self.pending.probe is None else {"pending/probe": self.pending.probe}
+        tensors, pending = self._tensors(), self.pending
+        if pending is not None:
+            weights = {"before": pending.before, "after": pending.after, "probe": pending.probe}
+            tensors |= {f"pending/{name}": value for name, value in weights.items() if value is not None}
         return {name: value.detach().cpu().numpy() for name, value in tensors.items()}
 
     def facts(self) -> Facts:
-        """The rest of the state, for a checkpoint."""
-        server = {name: getattr(self.server, name) for name in _COUNTS}
-        return {**server, "pending": None if self.pending is None else self.pending.seen.as_json()}
+        """The JSON values of the state, for a checkpoint."""
+        server = {name: getattr(self.server, name) for name in _SERVER_FACTS}
+        return {**server, "pending": None if self.pending is None else self.pending.observation.as_json()}
 
     def restored(self, arrays: Arrays, facts: Facts) -> "State":
-        """The state of a checkpoint, on the devices of this one; refused if it is of another model or run."""
-        wanted = {name: _kind(value) for name, value in self._tensors().items()}
-        trial = _kind(self.server.weights)
-        wanted |= {name: trial for name in ("pending/before", "pending/after", "pending/probe") if name in arrays}
-        found = {name: _kind(value) for name, value in arrays.items()}
-        for name in sorted(wanted.keys() | found.keys()):
-            have, want = found.get(name, "missing"), wanted.get(name, "nothing of that name")
+        """The state of a checkpoint, on the devices of this one; refuses the checkpoint of another model or run."""
+        expected = {name: _kind(value) for name, value in self._tensors().items()}
+        flat = _kind(self.server.weights)
+        expected |= {name: flat for name in ("pending/before", "pending/after", "pending/probe") if name in arrays}
+        stored = {name: _kind(value) for name, value in arrays.items()}
+        for name in sorted(expected.keys() | stored.keys()):
+            have, want = stored.get(name, "missing"), expected.get(name, "nothing of that name")
             if have != want:
                 raise GradsiftError(f"{name} in it is {have}, this run has {want}")
         device = self.server.weights.device
@@ -68,10 +68,12 @@ class State:
         def group(prefix: str) -> Named:
             return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
-        pending, at = None, group("pending/")
+        pending = None
         if facts["pending"] is not None:
-            pending = Pending(Observation.from_json(facts["pending"]), at["before"], at["after"], at.get("probe"))
-        server = Server(tensors["weights"], **{name: facts[name] for name in _COUNTS})
+            weights = group("pending/")
+            observation = Observation.from_json(facts["pending"])
+            pending = Pending(observation, weights["before"], weights["after"], weights.get("probe"))
+        server = Server(tensors["weights"], **{name: facts[name] for name in _SERVER_FACTS})
         return State(server, tensors["residual"], group("buffers/"), group("local_buffers/"), pending)
 
     def _tensors(self) -> Named:
@@ -80,7 +82,7 @@ class State:
         return tensors | {f"local_buffers/{name}": value for name, value in self.local_buffers.items()}
 
 
-_COUNTS = ("control", "number", "steps", "offset", "spent")
+_SERVER_FACTS = ("control", "number", "steps", "offset", "spent")
 
 
 def _kind(value: Any) -> str:
@@ -90,15 +92,15 @@ def _kind(value: Any) -> str:
 
 
 class Readings:
-    """Small results of a round on their way to the host: asking for one waits for these, and not for what came after.
+    """Small results of a round, copied to the host without waiting: ``read`` waits for these copies only.
 
-    The copies stand in the device's queue behind the round's work; whatever is queued next runs while they are read.
+    The copies are queued behind the round's work; whatever is queued after them runs while they are read.
     """
 
     def __init__(self, values: Named) -> None:
         self._values = {name: value.to("cpu", non_blocking=True) for name, value in values.items()}
         self._ready: torch.cuda.Event | None = None
-        for device in {value.device for value in values.values() if value.is_cuda}:  # one, whichever it is
+        for device in {value.device for value in values.values() if value.is_cuda}:  # at most one
             self._ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._ready.record(torch.cuda.current_stream(device))
 
