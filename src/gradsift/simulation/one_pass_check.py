@@ -4,6 +4,7 @@ Shapes: n clients, b samples each.
 """
 
 import contextlib
+import itertools
 import math
 import warnings
 from collections.abc import Iterator
@@ -28,21 +29,14 @@ def verified(flat: "FlatModel", x: Tensor, y: Tensor) -> OnePass | None:
     pass must also run in the model's own precision. If double precision fails or takes too much memory, they are
     compared in the model's own precision.
     """
-    trials = [(flat, x, y)]
+    trials = [[(flat, x, y, True)]]
     double = _in_double(flat, x.device)
     if double is not None:
-        trials.insert(0, (double, _double(x), _double(y)))
-    for model, *batch in trials:
-
-        def works(
-            channels_last: bool, client_weights: bool, model: "FlatModel" = model, batch: list[Tensor] = batch
-        ) -> bool:
-            runs = model is flat or _works(flat, channels_last, client_weights, x, y, compare=False)
-            return runs and _works(model, channels_last, client_weights, *batch, compare=True)
-
-        for channels_last in (True, False):  # some modules use views that need the plain layout
-            if works(channels_last, False):
-                return _one_pass(flat, channels_last, works(channels_last, True))
+        trials.insert(0, [(flat, x, y, False), (double, _double(x), _double(y), True)])
+    for trial, channels_last in itertools.product(trials, (True, False)):  # some modules need the plain layout
+        if all(_works(*batch, channels_last, client_weights=False) for batch in trial):
+            client_weights = all(_works(*batch, channels_last, client_weights=True) for batch in trial)
+            return _one_pass(flat, channels_last, client_weights)
     return None
 
 
@@ -66,7 +60,7 @@ def _one_pass(flat: "FlatModel", channels_last: bool, client_weights: bool) -> O
 
 
 def _works(
-    flat: "FlatModel", channels_last: bool, client_weights: bool, x: Tensor, y: Tensor, *, compare: bool
+    flat: "FlatModel", x: Tensor, y: Tensor, compare: bool, channels_last: bool, *, client_weights: bool
 ) -> bool:
     """Whether the pass runs and, if ``compare``, gives the same gradients as vmap."""
     if x.is_floating_point():  # clients of different scale expose statistics that are taken over all samples together
