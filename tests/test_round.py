@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gradsift
 from gradsift import GradsiftError, Round, Sparse, apply, difference, top_k
+from tests.examples import examples
 from tests.sparsify.cases import SPARSE, Instance, as_dict, assert_same, instances, make, unchanged
 
 
@@ -43,7 +44,7 @@ def test_a_step_of_zero_and_an_empty_gradient_change_nothing(case: Instance) -> 
 
 @pytest.mark.parametrize("name", SPARSE)
 @given(case=instances(kind="dyadic", share="dyadic"))
-@settings(max_examples=40)
+@examples(40)
 def test_the_probe_difference_leads_to_the_weights_of_the_probe(name: str, case: Instance) -> None:
     """w' = w - lr (B' - B), with one sparse message; exact here, since every number is dyadic."""
     sparsifier, lr = make(name), 0.5

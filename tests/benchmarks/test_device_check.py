@@ -9,6 +9,8 @@ from benchmarks import device_check
 from gradsift.sparse import Sparse
 from gradsift.sparsify.fab_top_k import FabTopK
 
+pytestmark = pytest.mark.slow  # starts processes
+
 CPU = torch.device("cpu")
 on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 import gradsift
 from gradsift import GradsiftError, LocalComputation
+from tests.examples import examples
 from tests.local.table import TABLE, Vector
 from tests.sparsify.cases import assert_same, unchanged
 
@@ -91,7 +92,7 @@ def test_it_carries_its_name_and_equals_another_of_its_kind(name: str) -> None:
 @every
 @dtypes
 @given(case=cases())
-@settings(max_examples=60)
+@examples(60)
 def test_it_adds_what_the_slow_obvious_way_adds(name: str, dtype: torch.dtype, case: Case) -> None:
     residual, weights, target = (tensor.to(dtype) for tensor in case[:3])
     before = residual.tolist()
@@ -111,7 +112,7 @@ def test_it_adds_what_the_slow_obvious_way_adds(name: str, dtype: torch.dtype, c
 
 @every
 @given(case=cases())
-@settings(max_examples=60)
+@examples(60)
 def test_what_it_adds_is_the_sum_of_the_gradients_that_it_asked_for(name: str, case: Case) -> None:
     """So nothing is lost: what a client sends, and what stays behind, are its gradients."""
     local, asked, residual = make(name), Gradients(case.target), case.residual.clone()
@@ -123,7 +124,7 @@ def test_what_it_adds_is_the_sum_of_the_gradients_that_it_asked_for(name: str, c
 
 @every
 @given(case=cases())
-@settings(max_examples=40)
+@examples(40)
 def test_one_client_alone_and_a_part_of_them_get_what_they_get_among_all(name: str, case: Case) -> None:
     local, together = make(name), case.residual.clone()
     local.accumulate(together, case.weights, case.lr, Gradients(case.target))
@@ -139,7 +140,7 @@ def test_one_client_alone_and_a_part_of_them_get_what_they_get_among_all(name: s
 
 @every
 @given(case=cases())
-@settings(max_examples=20)
+@examples(20)
 def test_a_driver_may_leave_out_what_it_says_it_does_not_need(name: str, case: Case) -> None:
     """Without ``needs_plan`` the gradients are queued before the step size is known."""
     local = make(name)
@@ -161,7 +162,7 @@ def test_no_graph_grows(name: str) -> None:
 
 @every
 @given(dim=st.integers(1, 10**6), data=st.data())
-@settings(max_examples=60)
+@examples(60)
 def test_its_period(name: str, dim: int, data: st.DataObject) -> None:
     k = data.draw(st.integers(1, dim))
     period = make(name).period(dim, k)

@@ -20,6 +20,8 @@ from tests.simulation.hand import assert_same, with_twin
 from tests.simulation.problems import blobs, mlp, sized
 from tests.simulation.ways import WAYS, going
 
+pytestmark = pytest.mark.slow  # many runs
+
 LOSS = nn.CrossEntropyLoss()
 DIM = 57
 FIRST = (3.5, 1.0, 20.0, 57.0, 8.25, 2.0)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -18,6 +18,7 @@ from gradsift.method import Method
 from gradsift.records.record import COLUMNS
 from gradsift.sampling import minibatch, participants, probe_sample
 from gradsift.simulation.engine import Engine
+from tests.examples import examples
 from tests.simulation import hand, models
 from tests.simulation.problems import blobs, mlp
 
@@ -318,7 +319,7 @@ MAYBE = {
     flags=st.tuples(st.booleans(), st.booleans()),
     seed=st.integers(0, 2**64 - 1),
 )
-@settings(max_examples=40)
+@examples(40)
 def test_every_record_is_complete_and_adds_up(
     sparsifier: str,
     control: str,

@@ -20,17 +20,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradsift import GradsiftError, RunError
 from gradsift.records import files
 from gradsift.records.folder import FORMAT, RunFolder, read_checkpoint
 from gradsift.simulation.state import State
+from tests.examples import examples
 from tests.simulation import hand, worker
 from tests.simulation.problems import blobs, mlp
 from tests.simulation.test_run import arrays, assert_same_end, contents
 from tests.simulation.test_run import run as simulate
+
+pytestmark = pytest.mark.slow  # starts processes
 
 ROOT = Path(__file__).resolve().parents[2]
 # Children are forked from a server that has torch loaded: a process costs milliseconds, and is a process.
@@ -68,7 +71,7 @@ def said(target: Callable[..., Any], report: Path, *arguments: Any, **options: A
 
 def wait_for(happened: Callable[[], Any], process: BaseProcess | subprocess.Popen[str]) -> bool:
     """Whether something happens before the process ends."""
-    patience = time.monotonic() + 100  # only so that a fault ends a test instead of stopping it
+    patience = time.monotonic() + 600  # only so that a fault ends a test instead of stopping it
 
     def seen() -> bool:
         with contextlib.suppress(FileNotFoundError):  # renamed or gone between two looks
@@ -460,7 +463,7 @@ def test_any_flipped_bit_is_noticed_or_harmless(finished: Path) -> None:
 
 
 @given(keep=st.integers(0, 5000))
-@settings(max_examples=60)
+@examples(60)
 def test_any_truncation_is_noticed(keep: int) -> None:
     content = _kept()
     with tempfile.TemporaryDirectory() as place:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -18,9 +18,12 @@ from gradsift.records.folder import read_records
 from gradsift.simulation.engine import Engine
 from gradsift.simulation.flat import FlatModel
 from gradsift.simulation.state import Readings
+from tests.examples import examples
 from tests.simulation import hand
 from tests.simulation.problems import blobs, mlp
 from tests.simulation.ways import going
+
+pytestmark = pytest.mark.slow  # many runs
 
 ROUNDS = 9
 DIM = 57
@@ -55,7 +58,7 @@ def assert_same_state(one: Engine, other: Engine) -> None:
 
 @pytest.mark.parametrize(("sparsifier", "control"), PAIRS)
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=5)
+@examples(3)
 @given(
     waits=st.lists(st.booleans(), min_size=ROUNDS, max_size=ROUNDS),
     options=st.fixed_dictionaries(

@@ -22,6 +22,8 @@ from tests.simulation.problems import blobs, mlp
 from tests.simulation.test_run import assert_same_end
 from tests.simulation.ways import WAYS, going
 
+pytestmark = pytest.mark.slow  # many runs
+
 LOSS = nn.CrossEntropyLoss()
 DIM = 57
 SPARSIFIERS = gradsift.sparsifiers()

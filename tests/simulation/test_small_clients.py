@@ -22,6 +22,8 @@ from tests.simulation.problems import mlp, sized
 from tests.simulation.test_run import assert_same_end
 from tests.simulation.ways import WAYS, going
 
+pytestmark = pytest.mark.slow  # many runs
+
 LOSS = nn.CrossEntropyLoss()
 SIZES = {
     "some": (20, 3, 12, 8, 1, 15),

@@ -22,6 +22,8 @@ from tests.simulation.problems import blobs, mlp, sized
 from tests.simulation.test_run import assert_same_end
 from tests.simulation.ways import WAYS, going
 
+pytestmark = pytest.mark.slow  # many runs
+
 LOSS = nn.CrossEntropyLoss()
 ROUNDED = ("float16", "bfloat16", "int8")
 DIM = 57
