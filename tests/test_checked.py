@@ -59,7 +59,7 @@ def test_bad_messages_are_refused(call: str, bad: Sparse, named: str) -> None:
         (lambda: gradsift.weighted_sum(ROWS, torch.tensor([-1.0, 2.0])), "must not be negative, got -1.0"),
         (lambda: gradsift.weighted_sum(ROWS, torch.tensor([math.nan, 1.0])), "share must be finite, got nan"),
         (lambda: gradsift.weighted_sum(ROWS, [0.5, 0.5]), "share must be a tensor, got [0.5, 0.5]"),  # type: ignore[arg-type]
-        (lambda: gradsift.stack([]), "no clients"),
+        (lambda: gradsift.stack([]), "stack needs at least one upload"),
         (lambda: gradsift.apply(torch.zeros(5, dtype=torch.long), GOOD, 0.1), "weights must hold floating-point"),
         (lambda: gradsift.apply(torch.full((5,), math.nan), GOOD, 0.1), "weights must be finite, got nan"),
         (lambda: gradsift.sparsifier(["fab-top-k"]), "unknown sparsifier ['fab-top-k']"),  # type: ignore[arg-type]
@@ -102,7 +102,7 @@ def test_a_bandit_refuses_an_answer_to_what_it_did_not_propose(name: str, what: 
     state = controller.init(dim=100)
     with pytest.raises(GradsiftError, match=f"no '{what}' in its memo"):
         controller.update(state, Observation(Proposal(1, 50.0), 1.0, loss_before=2.0, loss_after=1.0))
-    with pytest.raises(GradsiftError, match="answers a Proposal, got None"):
+    with pytest.raises(GradsiftError, match="proposal must be a Proposal, got None"):
         controller.update(state, Observation(None, 1.0))  # type: ignore[arg-type]
 
 

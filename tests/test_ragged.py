@@ -268,7 +268,7 @@ PADDED = Ragged(torch.tensor([[0, 3], [2, 4]]), torch.tensor([[1.0, 2.0], [3.0, 
 @pytest.mark.parametrize(
     ("message", "named"),
     [
-        (Ragged(PADDED.indices, torch.tensor([[1.0, 2.0], [3.0, 5.0]]), 4), "a value at a place that is not used"),
+        (Ragged(PADDED.indices, torch.tensor([[1.0, 2.0], [3.0, 5.0]]), 4), "with a value other than 0"),
         (Ragged(torch.tensor([[0, 3], [2, 5]]), PADDED.values, 4), "index 5, outside [0, 4), at [1, 1]"),
         (Ragged(torch.tensor([[3, 3], [2, 4]]), PADDED.values, 4), "index 3 twice in row 0"),
         (Sparse(*PADDED), "index 4, outside [0, 4), at [1, 1]"),
@@ -285,9 +285,9 @@ def test_what_is_not_a_padded_row_is_refused(message: Sparse, named: str) -> Non
 @pytest.mark.parametrize(
     ("dense", "k", "named"),
     [
-        (torch.ones(2, 5), (1, 2, 3), "a k for each of 3 rows, the tensor has shape [2, 5]"),
-        (torch.ones(5), (1, 2), "a k for each of 2 rows, the tensor has shape [5]"),
-        (torch.ones(2, 5), (), "a k for each of 0 rows"),
+        (torch.ones(2, 5), (1, 2, 3), "one per row, got 3 for shape [2, 5]"),
+        (torch.ones(5), (1, 2), "one per row, got 2 for shape [5]"),
+        (torch.ones(2, 5), (), "one per row, got 0 for shape [2, 5]"),
         (torch.ones(2, 5), (1, 6), "k must be in [1, 5], got 6"),
         (torch.ones(2, 5), (0, 2), "k must be in [1, 5], got 0"),
         (torch.ones(2, 5), (1, 2.0), "k must be an integer, got 2.0"),

@@ -1,4 +1,4 @@
-"""Checks of numbers, flags and paths, whose errors quote the value, and the wrapper of objects that check every call.
+"""Checks of numbers, flags and paths, whose errors quote the value; ``Checked`` wraps an object to check every call.
 
 This module does not import torch.
 """

@@ -33,9 +33,9 @@ def residual(values: Tensor) -> None:
     if values.dim() not in (1, 2):
         raise GradsiftError(f"residual must be [D] or [N, D], got shape {list(values.shape)}")
     if values.shape[-1] == 0:
-        raise GradsiftError(f"residual has no elements: shape {list(values.shape)}")
+        raise GradsiftError(f"residual must have at least one element, got shape {list(values.shape)}")
     if values.shape[0] == 0:
-        raise GradsiftError(f"no clients: residual has shape {list(values.shape)}")
+        raise GradsiftError(f"residual must have at least one client, got shape {list(values.shape)}")
     finite("residual", values)
 
 
@@ -54,11 +54,11 @@ def sparse(name: str, message: Sparse, rows: bool) -> None:
     if indices.device != values.device:
         raise GradsiftError(f"{name}: indices are on {indices.device}, values on {values.device}")
     if indices.dim() == 2 and indices.shape[0] == 0:
-        raise GradsiftError(f"no clients: {name} has shape {list(indices.shape)}")
+        raise GradsiftError(f"{name} must have at least one client, got shape {list(indices.shape)}")
     finite(f"{name}.values", values)
     outside = (indices < 0) | (indices >= message.span)
     if isinstance(message, Ragged) and bool((values[indices == dim] != 0).any()):
-        raise GradsiftError(f"{name} holds a value at a place that is not used, of index {dim}")
+        raise GradsiftError(f"{name} has padding (index {dim}) with a value other than 0")
     if bool(outside.any()):
         place = outside.nonzero()[0].tolist()
         raise GradsiftError(f"{name} holds index {indices[tuple(place)].item()}, outside [0, {dim}), at {place}")

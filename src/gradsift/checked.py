@@ -29,7 +29,7 @@ def _checked(operation: Callable[P, R], check: Callable[..., Any]) -> Callable[P
 def _check_top_k(dense: Any, k: Any) -> None:
     check_tensors.residual(dense)
     if isinstance(k, tuple | list) and (dense.dim() != 2 or len(k) != len(dense)):
-        raise GradsiftError(f"there is a k for each of {len(k)} rows, the tensor has shape {list(dense.shape)}")
+        raise GradsiftError(f"k must be one number, or one per row, got {len(k)} for shape {list(dense.shape)}")
     for row_k in k if isinstance(k, tuple | list) else (k,):
         integer("k", row_k, 1, dense.shape[-1])
 

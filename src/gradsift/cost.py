@@ -67,14 +67,14 @@ class Traffic(NamedTuple):
         def per_client(name: str, count: ArrayLike) -> Floats:
             counts = _floats(name, count)
             if counts.ndim > 1 or (counts.ndim == 1 and len(counts) != len(present)):
-                raise GradsiftError(f"{name} must be one number or {len(present)}, got shape {list(counts.shape)}")
+                raise GradsiftError(f"{name} must be one or {len(present)} numbers, got shape {list(counts.shape)}")
             if not (np.isfinite(counts).all() and (counts >= 0).all()):
                 raise GradsiftError(f"{name} must be finite and not negative, got {count!r}")
             return np.broadcast_to(counts, present.shape)
 
         def numbers(elements: Floats) -> Floats:
             if (elements > dim).any():
-                raise GradsiftError(f"{elements.max():g} elements in a message about {dim}")
+                raise GradsiftError(f"a message has at most {dim} elements, got {elements.max():g}")
             if dense or implied_indices:
                 return elements
             return np.minimum(2 * elements, dim) if dense_fallback else 2 * elements
@@ -96,11 +96,11 @@ def _present(took_part: ArrayLike | None, clients: int | None) -> NDArray[np.boo
         return np.ones(clients, dtype=bool)
     present = np.asarray(took_part)
     if present.ndim != 1 or not present.any():
-        raise GradsiftError(f"no clients: took_part is {present.tolist()}")
+        raise GradsiftError(f"took_part must be a list with at least one True, got {present.tolist()}")
     if present.dtype != np.bool_:  # such as a list of client numbers
         raise GradsiftError(f"took_part must be True or False for each client, got {present.tolist()}")
     if clients is not None and clients != len(present):
-        raise GradsiftError(f"took_part is of {len(present)} clients, not of {clients}")
+        raise GradsiftError(f"took_part must have one entry per client, {clients}, got {len(present)}")
     return present
 
 
@@ -127,7 +127,7 @@ def _floats(name: str, value: ArrayLike) -> Floats:
     """``value`` as an array; text and None are refused."""
     array = np.asarray(value)
     if array.size and array.dtype.kind not in "iuf":
-        raise GradsiftError(f"{name} must be one number or one a client, got {value!r}")
+        raise GradsiftError(f"{name} must be one number or one per client, got {value!r}")
     return array.astype(np.float64)
 
 
@@ -138,7 +138,7 @@ def _rates(model: Any, *names: str, positive: bool = False) -> None:
         array = _floats(name, value)
         if array.ndim > 1 or not np.isfinite(array).all() or (array < 0).any() or (positive and (array == 0).any()):
             bound = "positive" if positive else "not negative"
-            raise GradsiftError(f"{name} must be finite and {bound}, one number or one a client, got {value!r}")
+            raise GradsiftError(f"{name} must be finite and {bound}, one number or one per client, got {value!r}")
 
 
 def _per_client(name: str, value: float | Sequence[float], traffic: Traffic) -> Floats:

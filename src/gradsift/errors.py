@@ -14,7 +14,7 @@ class TakenError(GradsiftError):
 
 
 class RunError(RuntimeError):
-    """A run that cannot continue; the message says in which round it stopped and what is saved."""
+    """A run that cannot continue; the message names the round, and what is saved."""
 
 
 def install(extra: str) -> str:

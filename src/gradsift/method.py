@@ -59,7 +59,7 @@ class Method:
         if has_period and not self.sparsifier.dense:
             raise GradsiftError(
                 f"local computation {self.local.name!r} needs a dense sparsifier, {self.sparsifier.name!r} is not;"
-                " 'local-steps' goes with every one"
+                " 'local-steps' works with every sparsifier"
             )
 
     @classmethod
@@ -98,9 +98,9 @@ class Method:
 def check_pair(sparsifier: Sparsifier, controller: Controller[Any]) -> None:
     """Refuse a controller that varies k with a dense sparsifier, whose messages do not depend on k."""
     if not isinstance(sparsifier, Sparsifier):
-        raise GradsiftError(f"not a sparsifier: {sparsifier!r}")
+        raise GradsiftError(f"sparsifier must be a Sparsifier, got {sparsifier!r}")
     if not isinstance(controller, Controller):
-        raise GradsiftError(f"not a controller: {controller!r}")
+        raise GradsiftError(f"controller must be a Controller, got {controller!r}")
     if not sparsifier.dense:
         return
     if controller.varies:

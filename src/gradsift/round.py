@@ -45,7 +45,7 @@ class Server:
 
     weights: Tensor  # [D]
     control: Any  # the controller's state
-    number: int = 0  # of the last completed round
+    number: int = 0  # the number of the last completed round
     steps: int = 0  # gradients computed so far by a client that took part in every round
     offset: int = 0  # elements uploaded so far by such a client: ``Round.offset`` of the next round
     spent: float = 0.0  # total cost of all rounds
@@ -70,7 +70,7 @@ class Plan(NamedTuple):
             return self
         all_k, probe_k = self.rnd.client_k, self.probe_k
         if max(clients) >= len(all_k):
-            raise GradsiftError(f"the controller proposed k for {len(all_k)} clients, there is a client {max(clients)}")
+            raise GradsiftError(f"the controller proposed k for {len(all_k)} clients, not for client {max(clients)}")
         if isinstance(probe_k, tuple):
             probe_k = tuple(probe_k[client] for client in clients)
         return self._replace(rnd=self.rnd.at([all_k[client] for client in clients]), probe_k=probe_k)
@@ -133,11 +133,11 @@ def _rounded(k: K, seed: int, number: int) -> UsedK:
 def _rounded_probe(probe_k: K, k: UsedK, seed: int, number: int) -> UsedK:
     if isinstance(k, int):
         if isinstance(probe_k, tuple):
-            raise GradsiftError(f"the controller proposed one k for all clients, and {len(probe_k)} of k'")
+            raise GradsiftError(f"the controller proposed one k for all clients, but {len(probe_k)} values of k'")
         return round_probe_k(probe_k, k, seed, number)
     probe_ks = probe_k if isinstance(probe_k, tuple) else (probe_k,) * len(k)
     if len(probe_ks) != len(k):
-        raise GradsiftError(f"the controller proposed k for {len(k)} clients, and k' for {len(probe_ks)}")
+        raise GradsiftError(f"the controller proposed k for {len(k)} clients, but k' for {len(probe_ks)}")
     # A client with k = 1 also has k' = 1: there is no k' below 1.
     return tuple(
         round_probe_k(smaller, client_k, seed, number, client) if client_k > 1 else 1
@@ -234,7 +234,7 @@ def skip(server: Server, plan: Plan, clients: int) -> tuple[Server, Record]:
 
 
 def settle(method: Method, residual: Tensor, upload: Sparse, merged: Sparse) -> Tensor:
-    """The residuals [n, D] or [D] after the round. ``residual`` itself may be changed: use the returned tensor."""
+    """The residuals [n, D] or [D] minus what was sent and kept. ``residual`` may be changed: use the result."""
     return method.sparsifier.settle(residual, upload, merged)
 
 
@@ -291,7 +291,7 @@ def kept_elements(uploads: Sparse, merged: Sparse) -> Tensor:
 
 
 def average_buffers(local: Named, share: Tensor) -> Named:
-    """The clients' buffers [n, ...] as one: floating-point ones averaged by share, of counters the maximum."""
+    """The clients' buffers [n, ...] combined: the share-weighted mean, or the maximum of integer counters."""
     return {
         name: torch.tensordot(share, value.to(share.dtype), dims=1).to(value.dtype)
         if value.is_floating_point()

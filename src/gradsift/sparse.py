@@ -141,7 +141,7 @@ def _top_k_by_blocks(dense: Tensor, k: int) -> Sparse | None:
     full row is only read; torch.topk would allocate 16 bytes for every element of it, and ``abs`` another 4.
     """
     dim = dense.shape[-1]
-    length = math.isqrt(dim // k)  # of a block: then there are about as many blocks as elements in k blocks
+    length = math.isqrt(dim // k)  # of a block: balances the number of blocks with the elements in k blocks
     blocks = dim // length
     body = dense[..., : length * blocks].view(*dense.shape[:-1], length, blocks)  # a block is a column
     peaks = torch.maximum(body.amax(-2), body.amin(-2).neg_())
@@ -330,7 +330,7 @@ def difference(left: Sparse, right: Sparse) -> Sparse:
 def stack(uploads: Sequence[Sparse]) -> Sparse:
     """The uploads [k] of N clients as one [N, k], padded if their lengths differ."""
     if not uploads:
-        raise GradsiftError("no clients: there is no upload to stack")
+        raise GradsiftError("stack needs at least one upload")
     for upload in uploads:
         if upload.dim != uploads[0].dim or upload.indices.dim() != 1 or upload.indices.shape != upload.values.shape:
             shapes = [(upload.dim, list(upload.indices.shape), list(upload.values.shape)) for upload in uploads]

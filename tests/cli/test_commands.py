@@ -205,7 +205,7 @@ def test_a_file_of_arrays() -> None:
         (["run", "--k-max", "99999"], r"k_max must be at most D = 6090, got 99999"),
         (["run", "--k-min", "99999"], r"k_min must be at most D = 6090, got 99999"),
         (["run", "--lr", "-1"], "lr must .* got -1"),
-        (["run", "--clients-per-round", "1000"], r"clients_per_round is 1000, there are \d+ clients"),
+        (["run", "--clients-per-round", "1000"], r"clients_per_round is 1000, but there are \d+ clients"),
         (["run", "--sparsifier", "fedavg", "--controller", "sign"], "'fedavg' is dense and accepts only a fixed k"),
         (["run", "--device", "abacus"], "device 'abacus' cannot be used"),
         (["run", "--dtype", "float23"], r"did you mean 'float32'\?"),

@@ -65,7 +65,7 @@ def test_every_setting_can_stand_in_a_file_under_its_own_name_or_with_dashes() -
         ("rounds = [3]", r"rounds cannot be \[3\]"),
         ("[set.controler]\nalpha = 1", r"unknown part 'controler' in \[set\]; did you mean 'controller'\?"),
         ("[controller]\nalpha = 2", r"\[controller\] must be \[set\.controller\]"),
-        ("set = 3", r"\[set\] holds one table a part"),
+        ("set = 3", r"\[set\] must have one table per part"),
         ("rounds =", "is not TOML"),
     ],
 )

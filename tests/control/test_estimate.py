@@ -105,10 +105,10 @@ def test_numbers_of_any_real_type_give_a_float() -> None:
         ({"used_k": 40, "used_probe_k": 41}, "k' must be below k"),
         ({"used_k": 40.5, "used_probe_k": 3}, "used_k must be an integer, got 40.5"),
         ({"used_k": 40, "used_probe_k": 0}, "used_probe_k must be at least 1, got 0"),
-        ({"loss_probe": None}, "the probe was not observed: loss_probe = None"),
+        ({"loss_probe": None}, "the probe is missing: loss_probe = None"),
         ({"probe_cost": None}, "probe_cost = None"),
-        ({"loss_after": None}, "loss_before and loss_after go together, got 2.0, None"),
-        ({"proposal": Proposal(number=3, k=50.0)}, "no k' was proposed in round 3"),
+        ({"loss_after": None}, "loss_before needs loss_after and vice versa, got 2.0, None"),
+        ({"proposal": Proposal(number=3, k=50.0)}, "round 3 has no k'"),
     ],
 )
 def test_what_a_probing_controller_refuses(change: dict[str, Any], message: str) -> None:

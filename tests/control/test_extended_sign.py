@@ -193,7 +193,7 @@ def test_an_answer_from_before_the_instance_is_refused() -> None:
     controller = gradsift.controller("extended-sign", k_min=10, k_max=110)
     state: Any = {**controller.init(dim=1000), "started": 7}
     early = controller.propose(controller.init(dim=1000), 7)
-    with pytest.raises(gradsift.GradsiftError, match="round 7 was answered already"):
+    with pytest.raises(gradsift.GradsiftError, match="round 7 was observed already"):
         controller.update(state, answer(early, 1))
     with pytest.raises(gradsift.GradsiftError, match="at least 1, got 0"):
         controller.propose(state, 7)

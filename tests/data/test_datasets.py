@@ -94,7 +94,7 @@ GOOD = (torch.zeros(2), 0)
 @pytest.mark.parametrize(
     ("datasets", "message"),
     [
-        ([], "no clients: there is no dataset"),
+        ([], "from_datasets needs at least one dataset"),
         ([Pairs([GOOD]), Pairs([])], "dataset 1 has no samples"),
         ([Stream()], "dataset 0 is not a map-style dataset (len() and [i]): Stream"),
         ([Pairs([GOOD, torch.zeros(2)])], "dataset 0[1] is not a pair (x, y) but Tensor"),

@@ -153,7 +153,7 @@ NAN, INF = float("nan"), float("inf")
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: small(size=np.array([], dtype=int)), "no clients in 'data'"),
+        (lambda: small(size=np.array([], dtype=int)), "'data' has no clients"),
         (lambda: small(size=np.array([2, 0, 4])), "client 1 (b) of 'data' has no training samples"),
         (lambda: small(size=np.array([6, 0, 0])), "has no training samples, nor have 1 others"),
         (lambda: small(size=np.array([2, 1, 2])), "x has 6 rows, y 6, the clients own 5"),
@@ -176,7 +176,7 @@ NAN, INF = float("nan"), float("inf")
         (lambda: small(test_y=torch.zeros(2)), "y and test_y of 'data' differ: (torch.int64, []) and"),
         (lambda: small().rows(3), "client must be in [0, 2], got 3"),
         (lambda: small().rows(-1), "client must be in [0, 2], got -1"),
-        (lambda: small().subset([]), "no clients: the subset of 'data' is empty"),
+        (lambda: small().subset([]), "a subset of 'data' needs at least one client"),
         (lambda: small().subset([0, 3]), "client must be in [0, 2], got 3"),
         (lambda: small().subset([1, 2, 1]), "client 1 is in the subset twice"),
     ],
@@ -205,7 +205,7 @@ def test_bad_data(call: Callable[[], object], message: str) -> None:
         ({"x": [[1.0], [2.0, 3.0], [4.0]]}, "x is not one array of numbers"),
         ({"x": np.array(["a", "b", "c"])}, "x must hold numbers, got dtype <U1"),
         ({"y": np.array([None, 1, 2])}, "y must hold numbers, got dtype object"),
-        ({"x": np.zeros((0, 1)), "y": [], "client": []}, "no clients in 'data'"),
+        ({"x": np.zeros((0, 1)), "y": [], "client": []}, "'data' has no clients"),
     ],
 )
 def test_bad_arrays(arguments: dict[str, Any], message: str) -> None:

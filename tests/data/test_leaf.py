@@ -161,7 +161,7 @@ def options(**given: Any) -> Callable[[Path], object]:
         (text('{"user_data": {}}'), "f.json is not a LEAF file: it has no list 'users' of names"),
         (text('{"user_data": {}, "users": [1]}'), "f.json is not a LEAF file: it has no list 'users' of names"),
         (text("\x00" * 9), "cannot read"),
-        (training({}), "no clients: there is no user in"),
+        (training({}), "has no users"),
         (training(GOOD, num_samples=[3]), "'num_samples' does not have one number for each of 'users'"),
         (training(GOOD, num_samples=[3, 9]), "user 'b' of"),
         (training(GOOD, num_samples=[3, 9]), "has 2 x and 2 y for num_samples 9"),

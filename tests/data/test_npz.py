@@ -192,8 +192,8 @@ def marked(row: int, **changes: Any) -> Arrays:
         (lambda: load_npz(without("x")), "'data' has no array 'x', only client, split, y"),
         (lambda: load_npz(without("y")), "'data' has no array 'y', only client, split, x"),
         (lambda: load_npz({}), "'data' has no array 'x', only none"),
-        (lambda: load_npz(without("client")), "'data' does not say who owns its rows: choose a partition (one-class, "),
-        (lambda: load_npz(without("client"), partition="natural"), "partition 'natural' needs data that says"),
+        (lambda: load_npz(without("client")), "'data' has no array 'client': choose a partition (one-class, "),
+        (lambda: load_npz(without("client"), partition="natural"), "partition 'natural' needs data that names"),
         (lambda: load_npz(without("client"), partition="iid"), "partition 'iid' needs a number of clients (--clients)"),
         (lambda: load_npz({**complete(), "y": np.zeros(39)}), "differ in length: {'x': 40, 'y': 39, 'client': 40"),
         (lambda: load_npz({**complete(), "split": np.zeros(41)}), "differ in length: {'x': 40, 'y': 40, 'client': 40"),
@@ -216,7 +216,7 @@ def marked(row: int, **changes: Any) -> Arrays:
         ),
         (lambda: load_npz({**complete(), "x": np.array(["a"] * 40)}), "x of 'data' must hold numbers, got dtype <U1"),
         (lambda: load_npz({**complete(), "y": np.array(["a"] * 40)}), "y of 'data' must hold numbers, got dtype <U1"),
-        (lambda: load_npz(complete(), clients=5), "'data' has 4 clients, cannot take 5 of them"),
+        (lambda: load_npz(complete(), clients=5), "'data' has 4 clients, fewer than 5"),
         (lambda: load_npz(complete(), clients=0), "clients must be at least 1, got 0"),
         (lambda: load_npz(complete(), clients=2.5), "clients must be an integer, got 2.5"),  # type: ignore[arg-type]
         (lambda: load_npz(complete(), alpha=0.5), "alpha=0.5 is for partition 'dirichlet', not for 'natural'"),
@@ -323,7 +323,7 @@ def test_a_file_is_replaced_only_when_told(tmp_path: Path) -> None:
     assert path.read_bytes() == before
     save_npz(data.subset([1]), path, overwrite=True)
     assert load(path).num_clients == 1
-    with pytest.raises(GradsiftError, match=r"the file must be called something.npz, got '.*data.txt'"):
+    with pytest.raises(GradsiftError, match=r"the name of the file must end in .npz, got '.*data.txt'"):
         save_npz(data, tmp_path / "data.txt")
     with pytest.raises(GradsiftError, match=r"cannot write .*lost.npz"):
         save_npz(data, tmp_path / "nowhere" / "lost.npz")

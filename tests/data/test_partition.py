@@ -201,7 +201,7 @@ def test_holdout_is_random() -> None:
         (lambda: holdout([0, 0], 1.0), "the fraction held out for test must be below 1, got 1.0"),
         (lambda: holdout([0, 0], -0.1), "fraction must be at least 0, got -0.1"),
         (lambda: assign("dirichelt", [0, 1], 2), "unknown partition 'dirichelt'; did you mean 'dirichlet'?"),
-        (lambda: assign("natural", [0, 1], 2), "partition 'natural' needs data that says which client owns"),
+        (lambda: assign("natural", [0, 1], 2), "partition 'natural' needs data that names the client of each sample"),
         (lambda: assign("iid", [0, 1], None), "partition 'iid' needs a number of clients (--clients)"),
         (lambda: assign("iid", [0, 1], 2, alpha=1.0), "alpha=1.0 is for partition 'dirichlet', not for 'iid'"),
         (lambda: assign("one-class", [0, 1], 2, at_least=1), "at_least=1 is for partition 'dirichlet', not for"),

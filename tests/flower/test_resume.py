@@ -100,7 +100,7 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "local": ({"local": LocalSteps(2)}, r"made with local OneGradient\(\), not LocalSteps\(steps=2\)"),
     "sparsifier": ({"sparsifier": "periodic-k"}, r"made with sparsifier FabTopK\(\), not PeriodicK\(\)"),
     "controller": ({"controller": "exp3"}, r"made with controller ExtendedSign\(.*\), not Exp3\("),
-    "k": ({"k": 4}, r"made with k by Fixed\(k=3\), not Fixed\(k=4\)"),
+    "k": ({"k": 4}, r"made with controller Fixed\(k=3\), not Fixed\(k=4\)"),
 }
 
 

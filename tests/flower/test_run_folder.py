@@ -444,7 +444,7 @@ def test_the_folder_of_a_deployment_is_refused_by_the_simulator(tmp_path: Path) 
     out = tmp_path / "run"
     go(learning(out), LocalGrid(app, CLIENTS))
     before = contents(out)
-    with pytest.raises(GradsiftError, match="is a run of Flower's: the simulator cannot resume it"):
+    with pytest.raises(GradsiftError, match="is a run on Flower: the simulator cannot resume it"):
         gradsift.simulate(mlp(), nn.CrossEntropyLoss(), blobs(), rounds=9, out=out, resume=True)
     with pytest.raises(TakenError, match="exists already"):
         gradsift.simulate(mlp(), nn.CrossEntropyLoss(), blobs(), rounds=9, out=out)

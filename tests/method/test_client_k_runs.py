@@ -125,5 +125,5 @@ def test_a_run_resumes_with_its_clients_k(tmp_path: Path) -> None:
 
 
 def test_too_few_k_are_refused_before_the_first_round() -> None:
-    with pytest.raises(GradsiftError, match="proposed k for 2 clients, there is a client 5"):
+    with pytest.raises(GradsiftError, match="proposed k for 2 clients, not for client 5"):
         gradsift.simulate(mlp(), nn.CrossEntropyLoss(), blobs(), controller=Says((3.0, 4.0)), rounds=1)

@@ -95,7 +95,9 @@ def test_local_is_by_default_what_goes_with_the_sparsifier(sparsifier: str) -> N
 def test_a_local_computation_with_a_period_needs_whole_vectors(sparsifier: str, local: str) -> None:
     computation = gradsift.local_computation(local, **LOCAL[local].options)
     if local == "periodic-averaging" and sparsifier in SPARSE:
-        message = f"'periodic-averaging' needs a dense sparsifier, '{sparsifier}' is not; 'local-steps' goes with every"
+        message = (
+            f"'periodic-averaging' needs a dense sparsifier, '{sparsifier}' is not; 'local-steps' works with every"
+        )
         with pytest.raises(GradsiftError, match=message):
             Method.of(sparsifier=sparsifier, controller=FIXED, local=computation)
     else:

@@ -188,8 +188,8 @@ def test_one_probe_for_clients_with_k_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("k", "probe_k", "named"),
     [
-        (3.0, (2.0, 1.0), "one k for all clients, and 2 of k'"),
-        ((3.0, 2.0), (2.0,), "k for 2 clients, and k' for 1"),
+        (3.0, (2.0, 1.0), "one k for all clients, but 2 values of k'"),
+        ((3.0, 2.0), (2.0,), "k for 2 clients, but k' for 1"),
         (7.0, None, "k must be in [1, 6], got 7"),
         ((3.0, 7.0), None, "k must be in [1, 6], got 7"),
         ((3.0, 0.5), None, "k must be at least 1, got 0.5"),
@@ -206,7 +206,7 @@ def test_proposals_that_make_no_round_are_refused(k: K, probe_k: K | None, named
 def test_a_client_without_a_k_is_refused() -> None:
     method = Method.of(controller=Says((3.0, 2.0)))
     plan = round.plan(method, round.start(method, torch.zeros(6)))
-    with pytest.raises(GradsiftError, match="proposed k for 2 clients, there is a client 2"):
+    with pytest.raises(GradsiftError, match="proposed k for 2 clients, not for client 2"):
         plan.for_clients([0, 2])
 
 
@@ -545,8 +545,8 @@ def test_nobody_could_report_a_loss() -> None:
             {"loss_before": math.nan, "loss_after": 1.0, "loss_probe": 1.0},
             "loss_before must be a finite number, got nan",
         ),
-        ({"loss_before": 1.0, "loss_probe": 1.0}, "loss_before and loss_after go together"),
-        ({"loss_before": 2.0, "loss_after": 1.0}, "the probe was not observed"),
+        ({"loss_before": 1.0, "loss_probe": 1.0}, "loss_before needs loss_after"),
+        ({"loss_before": 2.0, "loss_after": 1.0}, "the probe is missing"),
     ],
 )
 def test_losses_that_are_none_are_refused_before_the_controller_hears_of_them(

@@ -115,7 +115,7 @@ def test_all_clients_by_number_are_all_clients() -> None:
 
 
 def test_more_clients_a_round_than_there_are_is_refused() -> None:
-    with pytest.raises(GradsiftError, match="clients_per_round is 7, there are 6 clients"):
+    with pytest.raises(GradsiftError, match="clients_per_round is 7, but there are 6 clients"):
         make(clients_per_round=7)
 
 

@@ -254,7 +254,7 @@ def test_a_configuration_is_changed_whole_or_not_at_all(tmp_path: Path, monkeypa
         raise OSError("no space")
 
     monkeypatch.setattr(os, "replace", failing)
-    with pytest.raises(RunError, match=r"could not write .*config\.json: no space; it is as it was"):
+    with pytest.raises(RunError, match=r"could not write .*config\.json: no space; the file is unchanged"):
         folder.amend({"stop": 6})
     assert folder.config["stop"] == read_config(folder.path)["stop"] == 5
     folder.amend({"stop": 5})  # which changes nothing, and so writes nothing

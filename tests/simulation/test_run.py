@@ -528,7 +528,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "loss is no tensor": ({"loss": lambda *_: 3.0}, "the loss must be one number.*got 3.0"),
     "loss is NaN": ({"loss": lambda *both: both[0].mean() * math.nan}, "loss over all training data is nan"),
-    "too many clients": ({"clients_per_round": 7}, "clients_per_round is 7, there are 6 clients"),
+    "too many clients": ({"clients_per_round": 7}, "clients_per_round is 7, but there are 6 clients"),
     "unknown setting": ({"batchsize": 8}, "unknown setting 'batchsize'; did you mean 'batch_size'?"),
     "unknown sparsifier": ({"sparsifier": "fab-topk"}, "unknown sparsifier 'fab-topk'; did you mean 'fab-top-k'?"),
     "unknown controller": ({"controller": "sing"}, "unknown controller 'sing'; did you mean 'sign'?"),
@@ -678,7 +678,7 @@ def test_a_copy_of_a_checkpoint_under_another_name_is_left_alone(tmp_path: Path)
 def test_extra_configuration_cannot_replace_the_runs_own(key: str, resume: bool, tmp_path: Path) -> None:
     if resume:
         run(tmp_path / "run", rounds=2)
-    with pytest.raises(GradsiftError, match=f"extra_config must not hold '{key}'"):
+    with pytest.raises(GradsiftError, match=f"extra_config must not have the key '{key}'"):
         run(tmp_path / "run", rounds=4, resume=resume, extra_config={key: "mine"})
 
 

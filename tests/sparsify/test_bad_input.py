@@ -89,9 +89,9 @@ BAD_RESIDUALS: list[tuple[Callable[[Tensor], Tensor], str]] = [
     (lambda r: with_value(r, (0, 4), NAN)[0], "residual must be finite, got nan at [4]"),
     (lambda r: r[0, 0], "residual must be [D] or [N, D], got shape []"),
     (lambda r: r[None], "residual must be [D] or [N, D], got shape [1, 3, 5]"),
-    (lambda r: r[:0], "no clients: residual has shape [0, 5]"),
-    (lambda r: r[:, :0], "residual has no elements: shape [3, 0]"),
-    (lambda r: r[0, :0], "residual has no elements: shape [0]"),
+    (lambda r: r[:0], "residual must have at least one client, got shape [0, 5]"),
+    (lambda r: r[:, :0], "residual must have at least one element, got shape [3, 0]"),
+    (lambda r: r[0, :0], "residual must have at least one element, got shape [0]"),
     (lambda r: r.long(), "residual must hold floating-point numbers, got torch.int64"),
 ]
 
@@ -124,7 +124,7 @@ BAD_UPLOADS: list[tuple[Callable[[Sparse], Sparse], str]] = [
     (lambda u: u._replace(values=u.values.long()), "upload.values must hold floating-point numbers, got torch.int64"),
     (lambda u: Sparse(u.indices[None], u.values[None], u.dim), "upload must be [k] or [N, k], got [1, 3, "),
     (lambda u: Sparse(u.indices[0, 0], u.values[0, 0], u.dim), "upload must be [k] or [N, k], got []"),
-    (lambda u: Sparse(u.indices[:0], u.values[:0], u.dim), "no clients: upload has shape [0, "),
+    (lambda u: Sparse(u.indices[:0], u.values[:0], u.dim), "upload must have at least one client, got shape [0, "),
     (lambda u: u._replace(dim=0), "upload.dim must be at least 1, got 0"),
     (lambda u: u._replace(dim=5.0), "upload.dim must be an integer, got 5.0"),  # type: ignore[arg-type]
 ]
@@ -218,7 +218,7 @@ def test_k_of_one_leaves_nothing_to_probe(name: str) -> None:
 def test_an_upload_of_more_than_k(name: str) -> None:
     sparsifier = make(name)
     inputs = good(sparsifier)
-    message = "an upload holds 2 elements a client, more than k = 1"
+    message = "an upload holds 2 elements, more than k = 1"
     refused(sparsifier.merge, inputs.upload, inputs.share, inputs.rnd._replace(k=1), message=message)
 
 
@@ -227,7 +227,7 @@ def test_part_of_a_dense_upload(name: str) -> None:
     sparsifier = make(name)
     inputs = good(sparsifier)
     part = Sparse(inputs.upload.indices[:, :4], inputs.upload.values[:, :4], DIM)
-    message = f"'{name}' is dense: an upload of 4 of 5 elements is not"
+    message = f"'{name}' is dense, but an upload has 4 of 5 elements"
     refused(sparsifier.merge, part, inputs.share, inputs.rnd, message=message)
 
 
@@ -262,7 +262,7 @@ def test_messages_of_other_vectors_and_other_clients(name: str) -> None:
     settle_refused(torch.ones(3, 6), upload, "dimensions differ: residual 6, upload 5, merged 5")
     settle_refused(residual, upload._replace(dim=7), "dimensions differ: residual 5, upload 7, merged 5")
     size = upload.size
-    settle_refused(residual[:2], upload, f"residual [2, 5] and upload [3, {size}] are not of the same clients")
-    settle_refused(residual[0], upload, f"residual [5] and upload [3, {size}] are not of the same clients")
+    settle_refused(residual[:2], upload, f"residual [2, 5] and upload [3, {size}] differ in their clients")
+    settle_refused(residual[0], upload, f"residual [5] and upload [3, {size}] differ in their clients")
     one = Sparse(upload.indices[0], upload.values[0], DIM)
-    settle_refused(residual, one, f"residual [3, 5] and upload [{size}] are not of the same clients")
+    settle_refused(residual, one, f"residual [3, 5] and upload [{size}] differ in their clients")

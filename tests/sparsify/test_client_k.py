@@ -315,8 +315,8 @@ def with_ks(client_k: Any, k: int = 3) -> Round:
 @pytest.mark.parametrize(
     ("rnd", "residual", "named"),
     [
-        (with_ks((3, 1)), RESIDUAL, "2 clients have a k, the residual has shape [3, 5]"),
-        (with_ks((3,)), RESIDUAL[0], "1 clients have a k, the residual has shape [5]"),
+        (with_ks((3, 1)), RESIDUAL, "client_k has 2 entries for residual [3, 5]"),
+        (with_ks((3,)), RESIDUAL[0], "client_k has 1 entries for residual [5]"),
         (with_ks((3, 0, 2)), RESIDUAL, "k of client 1 must be in [1, 3], got 0"),
         (with_ks((3, 4, 2)), RESIDUAL, "k of client 1 must be in [1, 3], got 4"),
         (with_ks((3, 1.0, 2)), RESIDUAL, "k of client 1 must be an integer, got 1.0"),
@@ -334,9 +334,9 @@ def test_bad_rounds(name: str, rnd: Round, residual: Tensor, named: str) -> None
 @pytest.mark.parametrize(
     ("rnd", "probe_k", "named"),
     [
-        (UNEQUAL.at((3, 1)), (2, 1), "2 clients have a k, there are uploads of 3"),
+        (UNEQUAL.at((3, 1)), (2, 1), "client_k has 2 entries for 3 uploads"),
         (UNEQUAL.at((3, 1, 1)), (2, 1, 1), "the upload in row 2 holds 2 elements, more than its client's k = 1"),
-        (UNEQUAL, (2, 1), "2 clients have a k', there are uploads of 3"),
+        (UNEQUAL, (2, 1), "probe_k has 2 entries for 3 uploads"),
         (UNEQUAL, (2, 1, 3), "probe_k must be in [1, 2], got 3"),
         (UNEQUAL, (2, 0, 1), "probe_k must be in [1, 2], got 0"),
         (UNEQUAL, 3, "probe_k must be in [1, 2], got 3"),

@@ -23,7 +23,7 @@ from gradsift.registry import nearest
 from gradsift.report import find_runs
 
 PLAN = "comparison.json"
-COST_BUDGET = 400.0  # of every method, unless a budget or a number of rounds is given
+COST_BUDGET = 400.0  # for each method, unless a budget or a number of rounds is given
 TARGET_ACCURACY = {"digits": 0.8}  # by data set, unless a target is given: the table has the cost of reaching it
 
 

@@ -34,7 +34,7 @@ def paper(given: argparse.Namespace) -> int:
     store = Store(runs, given.results or runs / "results", FIGURES)
     chosen = [e for e in everything if given.only is None or any(word in e.name for word in given.only.split(","))]
     if not chosen:
-        raise UsageError(f"--only {given.only}: no run has that in its name; --list names them all")
+        raise UsageError(f"--only {given.only}: no run has such a name; --list shows all names")
     if given.list:
         return _list(chosen, store)
     if given.report and all(store.get(e) is None for e in everything):
@@ -81,9 +81,9 @@ def _check_stops(given: argparse.Namespace, figures: Sequence[str], experiments:
     """Refuse a limit that applies to none of the figures."""
     budgets = [e.settings["cost_budget"] is not None for e in experiments]
     if given.cost_budget is not None and not any(budgets):
-        raise UsageError(f"--cost-budget has no meaning for {', '.join(figures)}: rounds end these runs, --rounds")
+        raise UsageError(f"--cost-budget has no meaning for {', '.join(figures)}: these runs end after --rounds")
     if given.rounds is not None and all(budgets):
-        raise UsageError(f"--rounds has no meaning for {', '.join(figures)}: a budget ends these runs, --cost-budget")
+        raise UsageError(f"--rounds has no meaning for {', '.join(figures)}: these runs end at --cost-budget")
 
 
 def _scale(given: argparse.Namespace) -> Scale:

@@ -93,7 +93,8 @@ def _run(command: Parser) -> None:
 
 def _resume(command: Parser) -> None:
     command.add_argument("folder", type=Path, help="the folder of a run or a comparison")
-    stops = (replace(BY_NAME[name], default=None, help=BY_NAME[name].help + ", instead of before") for name in STOPS)
+    limits = (BY_NAME[name] for name in STOPS)
+    stops = (replace(limit, default=None, help=limit.help + ", instead of the earlier limit") for limit in limits)
     _add_flags(command, *stops, TENSORBOARD)
 
 
@@ -162,14 +163,14 @@ def _paper(command: Parser) -> None:
 
 def _regret(command: Parser) -> None:
     _add_settings(command)
-    like = Option("like", str, None, "the set-up of the paper's figures, whose runs are then shared")
+    like = Option("like", str, None, "use a set-up of the paper's figures, and share their runs")
     add_options(command, like, choices=("femnist", "cifar10"), metavar=None)
     add_options(command, Option("scale", str, None, "scale of --like (default: smoke)"), choices=SCALES, metavar=None)
     _add_flags(
         command,
         Option("controllers", str, "extended-sign,sign", "comma-separated names"),
-        Option("comm_times", str, None, f"comma-separated (default: {COMM_TIMES})", "TIMES"),
-        Option("targets", str, None, "comma-separated (default: three on the way to the lowest loss)", "LOSSES"),
+        Option("comm_times", str, None, f"communication times, comma-separated (default: {COMM_TIMES})", "TIMES"),
+        Option("targets", str, None, "losses, comma-separated (default: three on the way to the lowest)", "LOSSES"),
         Option("points", integer, 12, "number of fixed k in the first sweep", "N"),
         Option("refine", integer, 1, "how often to add fixed k around the best", "N"),
         Option("seeds", integer, 3, "run seeds 0 to N-1", "N"),
@@ -188,9 +189,7 @@ WORK = (
 
 
 def _add_settings(command: Parser) -> None:
-    command.add_argument(
-        "file", nargs="?", type=Path, metavar="FILE.toml", help="settings, with the names of the flags"
-    )
+    command.add_argument("file", nargs="?", type=Path, metavar="FILE.toml", help="settings, named like the flags")
     add_settings(command)
 
 

@@ -82,7 +82,7 @@ def _plan(given: argparse.Namespace) -> Plan:
         registered = build.class_name(name)
         valid = [other for other in build.SLOTS["controller"].names() if other not in ("fixed", "replay")]
         if registered not in valid:
-            raise UsageError(f"--controllers: no {name!r}{nearest(name, valid)}")
+            raise UsageError(f"--controllers: unknown controller {name!r}{nearest(name, valid)}")
     targets = tuple(_numbers("--targets", given.targets)) if given.targets is not None else ()
     if given.scale is not None and not given.like:
         raise UsageError(f"--scale {given.scale} has no meaning without --like")
@@ -112,11 +112,11 @@ def _own_setup(settings: dict[str, Any]) -> Setup:
 def _clocks(settings: dict[str, Any], given: argparse.Namespace) -> tuple[Clock, ...]:
     """Return the cost models under which the controllers are run."""
     if settings["encoded_bytes"]:
-        raise UsageError("--encoded-bytes: a sweep is priced again from the elements sent, not from their bytes")
+        raise UsageError("--encoded-bytes has no meaning here: a sweep is priced by numbers of elements")
     name, options = settings["cost"], settings["set"].get("cost", {})
     if name != "normalized-time":
         if settings["clients_per_round"] is not None:
-            raise UsageError(f"--clients-per-round: a sweep cannot be priced again by {name}")
+            raise UsageError(f"--clients-per-round: a sweep of some clients cannot be priced by {name}")
         if given.comm_times is not None:
             raise UsageError(f"--comm-times has no meaning with --cost {name}: it is an option of normalized-time")
         return (Clock(name, build.make_cost(settings), named=(name, options)),)
@@ -159,7 +159,7 @@ def _report(measured: Measured, name: str, store: Store) -> None:
     parts = {
         "Cost over that of the best fixed k": tables.ratios(measured),
         "Regret of Definition 4": tables.definition4(measured),
-        "Where the cost went": tables.where_it_goes(measured),
+        "Where the cost went": tables.cost_shares(measured),
         "Assumption 2: t(k, l)": shape_table,
     }
     page = ""

@@ -59,7 +59,7 @@ class Observation(NamedTuple):
     def validate(self, probes: bool) -> None:
         """Refuse values that are not finite and, if the controller ``probes``, losses without those of the probe."""
         if not isinstance(self.proposal, Proposal):
-            raise GradsiftError(f"an observation answers a Proposal, got {self.proposal!r}")
+            raise GradsiftError(f"proposal must be a Proposal, got {self.proposal!r}")
         integer("round number", self.proposal.number, 1)
         real("cost", self.cost, low=0)
         real("probe_cost", self.probe_cost, low=0, optional=True)
@@ -69,16 +69,16 @@ class Observation(NamedTuple):
             integer(name, getattr(self, name), 1, optional=True)
         if (self.loss_before is None) != (self.loss_after is None):
             raise GradsiftError(
-                f"loss_before and loss_after go together, got {self.loss_before!r}, {self.loss_after!r}"
+                f"loss_before needs loss_after and vice versa, got {self.loss_before!r}, {self.loss_after!r}"
             )
         if probes and self.loss_before is not None and (self.loss_probe is None or self.probe_cost is None):
             raise GradsiftError(
-                f"the probe was not observed: loss_probe = {self.loss_probe!r}, probe_cost = {self.probe_cost!r}"
+                f"the probe is missing: loss_probe = {self.loss_probe!r}, probe_cost = {self.probe_cost!r}"
             )
 
 
 class Controller(ABC, Generic[S]):
-    """How many elements to send. A new one defines ``init``, ``propose`` and ``update``.
+    """Chooses how many elements to send. A new one defines ``init``, ``propose`` and ``update``.
 
     Arguments are not checked: drivers check them, and ``gradsift.controller(name)`` checks every call.
     """
@@ -122,9 +122,9 @@ class Interval(TypedDict):
 class Search:
     """The options of every controller that searches an interval [k_min, k_max]."""
 
-    k_min: float | None = None  # None is max(2, 0.002 dim), as in the paper's experiments
-    k_max: float | None = None  # None is dim
-    k_init: float | None = None  # None is the middle of the interval; the paper does not give it
+    k_min: float | None = None  # None: max(2, 0.002 dim), as in the paper's experiments
+    k_max: float | None = None  # None: dim
+    k_init: float | None = None  # None: the middle of the interval; the paper does not state one
 
     lowest: ClassVar[float] = 1.0  # the least valid k_min: 2 for a controller that needs a k' below k
 
@@ -150,7 +150,7 @@ class Search:
             if given is not None and given > dim:
                 raise GradsiftError(f"{name} must be at most D = {dim}, got {given!r}")
         if not low <= high <= dim:
-            raise GradsiftError(f"no search interval: k_min = {low!r}, k_max = {high!r}, dim = {dim}")
+            raise GradsiftError(f"the search interval is empty: k_min = {low!r}, k_max = {high!r}, dim = {dim}")
         k = (low + high) / 2 if self.k_init is None else float(self.k_init)
         if not low <= k <= high:
             raise GradsiftError(f"k_init must be in [{low!r}, {high!r}], got {k!r}")

@@ -39,7 +39,7 @@ def _gap(seen: Observation) -> float:
     elif isinstance(seen.proposal.k, int | float) and isinstance(seen.proposal.probe_k, int | float):
         k, probe_k = seen.proposal.k, seen.proposal.probe_k
     else:
-        raise GradsiftError(f"no k' was proposed in round {seen.proposal.number}, and none is said to have been used")
+        raise GradsiftError(f"round {seen.proposal.number} has no k': neither its proposal nor used_probe_k gives one")
     if not probe_k < k:
         raise GradsiftError(f"k' must be below k, got k' = {probe_k!r}, k = {k!r}")
     return k - probe_k

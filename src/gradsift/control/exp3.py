@@ -32,8 +32,8 @@ class Exp3(Search, Controller[Exp3State]):
     """Sample an arm and raise its weight by its reward, which is high where the cost was low."""
 
     grid: Literal["every", "log"] = "every"
-    arms: int = 32  # of the logarithmic grid
-    gamma: float | None = None  # probability of a uniform draw; None is that of Corollary 3.2 for ``horizon`` rounds
+    arms: int = 32  # at most, in the logarithmic grid
+    gamma: float | None = None  # probability of a uniform draw; None: that of Corollary 3.2 for ``horizon`` rounds
     horizon: int = 1000
     bound: float | None = None
 

@@ -64,7 +64,7 @@ class ExtendedSign(Search, Controller[ExtendedState]):
         ran = seen.proposal.number - state["started"]  # M''
         if ran < 1:
             raise GradsiftError(
-                f"round {seen.proposal.number} was answered already: the instance started after {state['started']}"
+                f"round {seen.proposal.number} was observed already: the instance started after {state['started']}"
             )
         sign = estimated_sign(seen)
         if sign is None:

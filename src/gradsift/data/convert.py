@@ -27,7 +27,7 @@ def tensor(name: str, values: ArrayLike | Tensor) -> Tensor:
     dtype = array.dtype.newbyteorder("=")
     if array.dtype.kind == "u" and array.itemsize > 1:  # torch supports hardly any operation on these types
         if array.size and int(array.max()) > np.iinfo(np.int64).max:
-            raise GradsiftError(f"{name} holds {int(array.max())}, more than an int64 can")
+            raise GradsiftError(f"{name} holds {int(array.max())}, too large for int64")
         dtype = np.dtype(np.int64)
     elif array.dtype.kind == "f" and array.itemsize > 8:
         dtype = np.dtype(np.float64)
@@ -77,7 +77,7 @@ def _is_channels_last(images: Tensor, name: str) -> bool:
     if first in CHANNELS and last in CHANNELS and images.numel():
         raise GradsiftError(
             f"{name} of shape {list(images.shape)} may have its channels first or last:"
-            " say layout='channels-first' or layout='channels-last'"
+            " choose layout='channels-first' or layout='channels-last'"
         )
     return last in CHANNELS
 

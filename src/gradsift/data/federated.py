@@ -17,7 +17,7 @@ from gradsift.data.convert import client_ids, split_mask, tensor
 from gradsift.data.datasets import Samples, read
 from gradsift.errors import GradsiftError
 
-NOBODY = -1  # the client id of a test row that belongs to no client
+NO_CLIENT = -1  # the client id of a test row that belongs to no client
 
 Partition = Callable[[NDArray[np.generic]], ArrayLike]  # labels -> client ids
 
@@ -42,7 +42,7 @@ class FederatedData:
             raise GradsiftError(f"size must be one integer for each client, got {self.size!r}")
         object.__setattr__(self, "size", size.astype(np.int64))
         if len(self.size) == 0:
-            raise GradsiftError(f"no clients in {self.name!r}")
+            raise GradsiftError(f"{self.name!r} has no clients")
         if self.client_names and len(self.client_names) != len(self.size):
             raise GradsiftError(f"{len(self.client_names)} client names for {len(self.size)} clients")
         empty = np.flatnonzero(self.size < 1)
@@ -103,10 +103,10 @@ class FederatedData:
         is_test = split_mask("test", np.zeros(len(owner)) if test is None else test, len(owner))
         owners = np.unique(owner)
         if owner.dtype.kind == "i":
-            bad = np.flatnonzero((owner < NOBODY) | ((owner == NOBODY) & ~is_test))
+            bad = np.flatnonzero((owner < NO_CLIENT) | ((owner == NO_CLIENT) & ~is_test))
             if len(bad):
                 raise GradsiftError(f"client must not be negative, got {owner[bad[0]]} in row {bad[0]}")
-            owners = owners[owners != NOBODY]
+            owners = owners[owners != NO_CLIENT]
         names = tuple(client_names) or tuple(map(str, owners))
         train = np.flatnonzero(~is_test)
         number = np.searchsorted(owners, owner[train])
@@ -127,7 +127,7 @@ class FederatedData:
     ) -> "FederatedData":
         """Take one map-style torch dataset of (x, y) pairs for each client, and one as the test split."""
         if not datasets:
-            raise GradsiftError("no clients: there is no dataset")
+            raise GradsiftError("from_datasets needs at least one dataset")
         parts = [read(dataset, f"dataset {number}") for number, dataset in enumerate(datasets)]
         for number, (x, y) in enumerate(parts):
             kinds = [(part.dtype, list(part.shape[1:])) for part in (x, y, *parts[0])]
@@ -208,7 +208,7 @@ class FederatedData:
     def subset(self, clients: Sequence[int]) -> "FederatedData":
         """Return the training data of these clients, in this order, with the same test split."""
         if len(clients) == 0:
-            raise GradsiftError(f"no clients: the subset of {self.name!r} is empty")
+            raise GradsiftError(f"a subset of {self.name!r} needs at least one client")
         if len(set(clients)) != len(clients):
             twice = next(client for client in clients if list(clients).count(client) > 1)
             raise GradsiftError(f"client {twice} is in the subset twice")

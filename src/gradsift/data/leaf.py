@@ -14,7 +14,7 @@ import numpy as np
 
 from gradsift import check
 from gradsift.data.convert import numbers, targets, tensor
-from gradsift.data.federated import NOBODY, FederatedData
+from gradsift.data.federated import NO_CLIENT, FederatedData
 from gradsift.data.npz import TEST_FRACTION, Array
 from gradsift.data.partition import holdout
 from gradsift.errors import GradsiftError
@@ -67,9 +67,9 @@ def import_leaf(
             raise GradsiftError(f"user {user!r} of {str(base)!r} has no training samples")
     x, y = _joined([*train.values(), *(part for part in test.values() if len(part[0]))], base, shape)
     number = np.repeat(np.arange(len(train)), [len(samples) for samples, _ in train.values()])
-    client = np.concatenate([number, np.full(len(x) - len(number), NOBODY)])
+    client = np.concatenate([number, np.full(len(x) - len(number), NO_CLIENT)])
     fraction = TEST_FRACTION if test_fraction is None else test_fraction
-    split = client == NOBODY if has_split else holdout(client, fraction, seed=seed)
+    split = client == NO_CLIENT if has_split else holdout(client, fraction, seed=seed)
     data = FederatedData.from_arrays(x, y, client, test=split, name=base.name or "leaf", client_names=list(train))
     return data.converted(numbers, targets)
 
@@ -83,7 +83,7 @@ def _check_shape(shape: object) -> None:
 
 def _joined(parts: list[tuple[Array, Array]], base: Path, shape: Sequence[int] | None) -> tuple[Array, Array]:
     if not parts:
-        raise GradsiftError(f"no clients: there is no user in {str(base)!r}")
+        raise GradsiftError(f"{str(base)!r} has no users")
     try:
         x, y = np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
     except ValueError as problem:

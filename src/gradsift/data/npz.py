@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from gradsift import check
 from gradsift.data import partition as partitions
 from gradsift.data.convert import client_ids, inputs, split_mask, targets, tensor
-from gradsift.data.federated import NOBODY, FederatedData
+from gradsift.data.federated import NO_CLIENT, FederatedData
 from gradsift.errors import GradsiftError
 from gradsift.records import files
 
@@ -61,9 +61,9 @@ def read_arrays(path: Path, names: Collection[str] = ARRAYS) -> dict[str, Array]
 def _check_directory(archive: Any) -> None:
     """Refuse a damaged zip directory, which could make an optional array such as ``split`` seem absent."""
     for member in archive.zip.infolist():
-        if member.comment:  # numpy writes none: a wrong length made it of the entry of the next array
+        if member.comment:  # numpy writes no comments: a wrong length has swallowed the next entry
             raise ValueError(f"the entry of {member.filename} is damaged")
-        archive.zip.open(member).close()  # compares the name in the directory with the one next to the data
+        archive.zip.open(member).close()  # raises if the two copies of the name differ
 
 
 def load_npz(
@@ -97,11 +97,11 @@ def load_npz(
         classes = int(arrays["classes"])
     if partition is None and "client" not in arrays:
         raise GradsiftError(
-            f"{name!r} does not say who owns its rows: choose a partition ({', '.join(partitions.PARTITIONS[1:])})"
+            f"{name!r} has no array 'client': choose a partition ({', '.join(partitions.PARTITIONS[1:])})"
             " and a number of clients (--partition, --clients)"
         )
     natural = "client" in arrays and partition in (None, "natural")
-    owner: Array = client_ids(arrays["client"], samples) if natural else np.full(samples, NOBODY)
+    owner: Array = client_ids(arrays["client"], samples) if natural else np.full(samples, NO_CLIENT)
     if "split" not in arrays:
         test = partitions.holdout(owner, TEST_FRACTION if test_fraction is None else test_fraction, seed=seed)
     elif test_fraction is None:
@@ -126,14 +126,14 @@ def save_npz(data: FederatedData, path: str | os.PathLike[str], *, overwrite: bo
     """Write data to an ``.npz`` from which ``load_npz`` reads exactly the same data."""
     path = Path(path)
     if path.suffix != ".npz":
-        raise GradsiftError(f"the file must be called something.npz, got {str(path)!r}")
+        raise GradsiftError(f"the name of the file must end in .npz, got {str(path)!r}")
     if path.exists() and not overwrite:
         raise GradsiftError(f"{path} exists already; overwrite=True replaces it")
     tests = len(data.test_x)
     arrays: dict[str, Array] = {
         "x": _stacked(data.x, data.test_x),
         "y": _stacked(data.y, data.test_y),
-        "client": np.concatenate([data.owner, np.full(tests, NOBODY)]).astype(np.int64),
+        "client": np.concatenate([data.owner, np.full(tests, NO_CLIENT)]).astype(np.int64),
         "split": np.repeat(np.array([0, 1], dtype=np.uint8), [len(data.x), tests]),
         "layout": np.array("as-is"),
     }
@@ -178,11 +178,11 @@ def _check_arrays(arrays: Mapping[str, Array], name: str) -> int:
 def _first_clients(owner: Array, clients: int, name: str) -> NDArray[np.intp]:
     """Return the rows of the ``clients`` lowest ids, and the test rows that belong to no client."""
     ids = np.unique(owner)
-    ids = ids[ids != NOBODY] if owner.dtype.kind == "i" else ids
+    ids = ids[ids != NO_CLIENT] if owner.dtype.kind == "i" else ids
     check.integer("clients", clients, 1)
     if clients > len(ids):
-        raise GradsiftError(f"{name!r} has {len(ids)} clients, cannot take {clients!r} of them")
-    return np.flatnonzero(owner <= ids[clients - 1])  # NOBODY is below every id
+        raise GradsiftError(f"{name!r} has {len(ids)} clients, fewer than {clients!r}")
+    return np.flatnonzero(owner <= ids[clients - 1])  # includes NO_CLIENT, which is below every id
 
 
 def _client_names(arrays: Mapping[str, Array], owner: Array, name: str) -> list[str]:

@@ -115,7 +115,7 @@ def assign(
     if partition not in PARTITIONS:
         raise GradsiftError(f"unknown partition {partition!r}{nearest(partition, PARTITIONS)}")
     if partition == "natural":
-        raise GradsiftError("partition 'natural' needs data that says which client owns each sample; this does not")
+        raise GradsiftError("partition 'natural' needs data that names the client of each sample")
     if clients is None:
         raise GradsiftError(f"partition {partition!r} needs a number of clients (--clients)")
     if partition == "dirichlet":

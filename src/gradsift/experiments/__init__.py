@@ -1,5 +1,5 @@
 """Experiments: from the settings of runs to finished runs, and from runs to the paper's figures and the regret tables.
 
-``settings`` says what a run can be told and ``build`` makes its parts; ``work`` carries out many runs, which ``store``
-finds again. ``paper`` has the paper's figures, ``sweep`` the sweep over fixed k behind ``gradsift regret``.
+``settings`` lists the settings of a run and ``build`` makes its parts; ``work`` carries out many runs and ``store``
+finds them again. ``paper`` has the paper's figures, ``sweep`` the sweep over fixed k behind ``gradsift regret``.
 """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NO_LIMIT = 1_000_000  # rounds of a run that a cost budget ends
 # Methods with costly rounds are evaluated this many times as often, so that evaluations are at similar steps of cost.
-# The table goes by name: this is a choice of the figures, and part of their published runs.
+# This choice is part of the published runs of the figures.
 MORE_OFTEN = {"send-all": 5, "unidirectional-top-k": 4, "value": 4, "exp3": 4, "continuous-bandit": 4}
 # Names in the paper's figures.
 SPARSIFIERS = {
@@ -84,11 +84,11 @@ class Experiment:
         return StopWhen(**{name: self.settings[name] for name in STOPS})
 
     def remaining(self, done: "Trajectory | None") -> StopWhen | None:
-        """Return when to stop if the run is resumed, or None if what is done is the whole run."""
+        """Return when to stop if the run is resumed, or None if the run is complete."""
         if done is None or (done.switched_after is None and done.reached(self.stop) is None):
             return self.stop
         after = self.switched_after(done)
-        if self.switch is None or after is None:  # or: the limit of rounds came before the loss of the switch
+        if self.switch is None or after is None:  # None: it ended before the loss of the switch
             return None
         last = StopWhen(rounds=after + self.switch.rounds)
         return None if done.reached(last) else last

@@ -9,7 +9,7 @@ from typing import Any
 from gradsift.errors import UsageError
 from gradsift.registry import nearest
 
-PARTS = ("data", "model", "local", "sparsifier", "values", "controller", "cost", "lr")  # what --set gives options to
+PARTS = ("data", "model", "local", "sparsifier", "values", "controller", "cost", "lr")  # valid parts in --set
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ GROUPS = {
         Option("k_min", float, None, "smallest k of a search (default: 0.002 D, at least 2)", "K"),
         Option("k_max", float, None, "largest k of a search (default: D)", "K"),
         Option("cost", str, "normalized-time", "what a round costs: normalized-time, link-time, energy or money"),
-        Option("comm_time", float, 10.0, "normalised time of one dense exchange; computing is 1", "T"),
-        Option("charge_probe", None, False, "include the probe's message in the cost"),
-        Option("dense_fallback", None, False, "count a message as dense where that is smaller"),
+        Option("comm_time", float, 10.0, "time of one dense exchange, in units of one gradient's time", "T"),
+        Option("charge_probe", None, False, "include the message for the trial at a smaller k in the cost"),
+        Option("dense_fallback", None, False, "count a message as dense if that is smaller"),
         Option("encoded_bytes", None, False, "count the bytes of the wire format, not 4 for each number"),
     ),
     "training": (
@@ -71,9 +71,9 @@ GROUPS = {
         Option("lr", float, None, "step size (default: 0.3 for the digits, else the paper's 0.01)", "ETA"),
         Option("batch_size", integer, 32, "samples in a client's minibatch", "B"),
         Option("clients_per_round", integer, None, "number of clients that take part in a round (default: all)", "N"),
-        Option("delay", integer, 0, "1: the controller learns of a round one round late", "ROUNDS"),
-        Option("probe_samples", integer, 1, "samples of each minibatch that the probe's losses are taken on", "N"),
-        Option("buffers", str, "refuse", "BatchNorm statistics and the like: refuse or average"),
+        Option("delay", integer, 0, "rounds by which the controller learns late: 0 or 1", "ROUNDS"),
+        Option("probe_samples", integer, 1, "samples of each minibatch to compare k with a smaller k on", "N"),
+        Option("buffers", str, "refuse", "buffers that training changes, as in BatchNorm: refuse or average"),
         Option("seed", integer, 0, "seed of all random draws", "N"),
         Option("eval_every", integer, 10, "rounds between evaluations", "N"),
     ),
@@ -127,7 +127,7 @@ def read_toml(file: Path) -> dict[str, Any]:
         if name == "set":
             settings["set"] = _parts(file, value)
         elif name in PARTS and isinstance(value, dict):
-            raise UsageError(f"{file}: [{key}] must be [set.{key}], the table of the options of a part")
+            raise UsageError(f"{file}: [{key}] must be [set.{key}], the table of options of this part")
         elif name not in BY_NAME:
             raise UsageError(f"{file}: unknown key {key!r}{nearest(name, [*BY_NAME, 'set'])}")
         else:
@@ -137,7 +137,7 @@ def read_toml(file: Path) -> dict[str, Any]:
 
 def _parts(file: Path, value: Any) -> dict[str, dict[str, Any]]:
     if not isinstance(value, dict) or not all(isinstance(options, dict) for options in value.values()):
-        raise UsageError(f"{file}: [set] holds one table a part, such as [set.controller]; got {value!r}")
+        raise UsageError(f"{file}: [set] must have one table per part, such as [set.controller], got {value!r}")
     for part in value:
         if part not in PARTS:
             raise UsageError(f"{file}: unknown part {part!r} in [set]{nearest(part, list(PARTS))}")

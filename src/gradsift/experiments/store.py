@@ -21,7 +21,7 @@ class Store:
         check.folder("--results", results)
         self.runs, self.results = runs, results
         self._in_results: dict[str, Trajectory] = {}
-        self._in_folders: dict[str, tuple[object, Trajectory | None]] = {}  # by name, with the state of the files
+        self._in_folders: dict[str, tuple[object, Trajectory | None]] = {}  # by name, with the files' times
         for figure in figures:
             for name, run in trajectory.load(self.file(figure)).items():
                 self._in_results[name] = longer(run, self._in_results.get(name)) or run
@@ -44,7 +44,7 @@ class Store:
         return run
 
     def _from_folder(self, experiment: Experiment) -> Trajectory | None:
-        """Read the run in its folder, but only if its files have changed since."""
+        """Read the run in its folder, but only if its files have changed since the last time."""
         folder, state = self.runs / experiment.name, []
         for name in (RECORDS, CONFIG):
             with contextlib.suppress(FileNotFoundError):

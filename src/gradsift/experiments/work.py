@@ -33,7 +33,7 @@ Job = Sequence[Experiment]  # experiments that share one run, and so are run one
 Watch = Callable[[Record], bool | None]  # called after every round; True ends the run
 SHOW_EVERY = 10.0  # seconds between two lines about a run
 RETRY_EVERY = 1.0  # seconds between attempts to open run folders that another process has open
-OUTCOMES = {0: "done", 3: "stopped", 4: "failed"}  # by the exit code of a worker, which is that of its worst run
+OUTCOMES = {0: "done", 3: "stopped", 4: "failed"}  # by exit code; a worker exits with that of its worst run
 
 
 def as_jobs(experiments: Iterable[Experiment]) -> list[list[Experiment]]:
@@ -178,7 +178,7 @@ def _run_all(jobs: Iterable[Job], runs: Path, over: Callable[[], bool], quiet: b
         while taken:
             for _ in range(len(taken)):
                 yield taken.pop(0)
-            with suppress(KeyboardInterrupt):  # ``over`` returns True then
+            with suppress(KeyboardInterrupt):  # then ``over`` returns True
                 time.sleep(RETRY_EVERY if taken else 0)
 
     for job in queue():

@@ -3,7 +3,7 @@
     app = ClientApp(mods=[SparseMod()])                       # the train function stays as it is
     strategy = SparseStrategy(model, fraction_train=0.5)      # in the place of FedAvg
 
-Needs the extra ``flower``. docs/flower.md has the rest.
+Needs the extra ``flower``. See docs/flower.md.
 """
 
 from gradsift.errors import install

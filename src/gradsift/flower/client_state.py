@@ -39,10 +39,10 @@ class ClientState:
     last_settled: int = NEVER  # checksum of the upload that was settled last
     uploaded: int = 0  # the round of the last upload
     upload: bytes = b""  # as it was sent; empty once it is settled
-    session: str = ""  # of the last upload
+    session: str = ""  # the session of the last upload
     sessions: str = ""  # all sessions in which the client has uploaded, separated by spaces
     report: str = ""  # the report that went with the upload, as JSON, to answer a repeated order
-    sent_buffers: Named = field(default_factory=dict)  # those that went with the upload
+    sent_buffers: Named = field(default_factory=dict)  # the buffers that went with the upload
 
 
 # The names of facts in a saved state -> the fields that they hold.
@@ -50,7 +50,7 @@ FIELDS = {name: name for name in ("version", "uploaded", "session", "sessions", 
 
 
 class Store:
-    """The place of one client's state in one experiment: Flower's context, or a file."""
+    """Loads and saves one client's state of one experiment, in Flower's context or in a file."""
 
     def __init__(self, context: Context, experiment: str, client: str, folder: Path | None) -> None:
         if re.fullmatch("[0-9a-f]{16}", experiment) is None:  # the server chose it, and it names a folder
@@ -88,7 +88,7 @@ class Store:
         upload = torch.frombuffer(bytearray(state.upload or b"-"), dtype=torch.uint8)  # an array must not be empty
         named = fixed | {"upload": upload} | with_prefix("moved/", state.sent_buffers)
         arrays = {name: value.numpy() for name, value in named.items()}
-        # Without the upload, so that the place does not change with k.
+        # The upload does not count, so that the choice does not depend on k.
         if not self.always_file and sum(value.nbytes for value in fixed.values()) <= CONTEXT_LIMIT:
             self.context.state[FACTS] = ConfigRecord({"facts": json.dumps(facts)})
             self.context.state[ARRAYS] = ArrayRecord({name: Array(value) for name, value in arrays.items()})
@@ -97,7 +97,7 @@ class Store:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             files.save(self.path, FORMAT, arrays, facts)
         except OSError as problem:
-            raise RunError(f"could not write {self.path}: {problem}; what was there before is untouched") from problem
+            raise RunError(f"could not write {self.path}: {problem}; the earlier state is unchanged") from problem
         for key in (FACTS, ARRAYS):
             self.context.state.pop(key, None)
 

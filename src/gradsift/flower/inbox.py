@@ -47,11 +47,11 @@ class Inbox:
         self.losses: dict[int, tuple[float, ...]] = {}
         self._replied: set[int] = set()
         values, weights = self.method.values, self.rounds.weights
-        # Kept for all clients of one k: a sparsifier may have to try an upload of D zeros.
+        # Cached for each k: a sparsifier may have to try an upload of D zeros.
         self._upload_size = functools.cache(functools.partial(self.method.sparsifier.upload_size, len(weights)))
         trial = values.rounded(everything(torch.zeros(1, dtype=weights.dtype)))
         self._value_type = values.wire_type or str(trial.values.dtype).removeprefix("torch.")
-        # In the order of the clients, so that sums do not depend on who was faster.
+        # In the order of the clients, so that sums do not depend on the order of arrival.
         for reply in sorted(replies, key=lambda reply: client_of.get(reply.metadata.src_node_id, -1)):
             self._receive(reply, train)
 
@@ -84,7 +84,7 @@ class Inbox:
             self.resets += 1
             log(WARNING, "gradsift: round %d: client %d discarded its residual", report.number, client)
         if not all(map(math.isfinite, report.losses)):
-            raise GradsiftError(f"its losses are {report.losses!r:.80}")
+            raise GradsiftError(f"its losses are not finite: {report.losses!r:.80}")
         if train:
             upload = self._upload(client, report, content)
             if BUFFERS in content.array_records:
@@ -102,7 +102,7 @@ class Inbox:
             raise GradsiftError("it is behind, and will be sent what it missed")
         if (report.version, report.checksum) != (order.version, order.checksum):
             known.version = NEVER
-            raise GradsiftError(f"it holds version {report.version}, checksum {report.checksum:08x}, not ours")
+            raise GradsiftError(f"it holds version {report.version}, checksum {report.checksum:08x}, not the server's")
         known.version, known.can_probe = report.version, report.can_probe
         if known.merged_upload is not None and report.settled != known.merged_upload.checksum:
             raise GradsiftError(f"it did not settle its upload of round {known.merged_upload.number}")
@@ -124,7 +124,7 @@ class Inbox:
 
     def _changed_buffers(self, content: RecordDict) -> Named:
         if self.orders.order.buffers == "refuse":
-            raise GradsiftError("it sent buffers, which are refused")
+            raise GradsiftError("it sent buffers, but the strategy refuses them")
         try:
             buffers = dict(content.array_records[BUFFERS].to_torch_state_dict())
         except Exception as problem:  # numpy raises various errors for bytes that are not an array

@@ -22,7 +22,7 @@ def examples(content: RecordDict, key: str) -> float:
             value = metrics[key]
             if isinstance(value, int | float) and math.isfinite(value) and 0 < value < 2**53:
                 return float(value)
-            raise GradsiftError(f"{key} is {value!r:.80}")
+            raise GradsiftError(f"{key} must be a positive finite number, got {value!r:.80}")
     raise GradsiftError(f"its metrics have no {key!r}")
 
 
@@ -37,7 +37,7 @@ def averaged(contents: Iterable[RecordDict], key: str, aggregate: Aggregate | No
     usual, count = Counter(names for names, _ in reported).most_common(1)[0]
     unlike = len(reported) - count
     if unlike:
-        log(WARNING, "gradsift: the metrics of %d of %d clients are unlike the others'", unlike, len(reported))
+        log(WARNING, "gradsift: %d of %d clients report other metrics than most: not averaged", unlike, len(reported))
     if usual is None:
         return {}
     return dict((aggregate or aggregate_metricrecords)([c for names, c in reported if names == usual], key))

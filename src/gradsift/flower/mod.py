@@ -65,7 +65,7 @@ class SparseMod:
         state = store.load()
         if order.act == "hello":
             if self.probe is None:
-                log(INFO, "gradsift: client %s was given no probe: it takes no part in choosing k", client)
+                log(INFO, "gradsift: client %s has no probe: it reports no losses to choose k from", client)
             return _reply(message, self._report(order, client, state))
         this = (order.act, order.session, order.number)
         if state is not None and state.report and this == ("train", state.session, state.uploaded):
@@ -95,7 +95,7 @@ class SparseMod:
         return answer if answer.has_error() else _reply(message, report, dict(answer.content.metric_records))
 
     def _losses(self, order: Order, state: ClientState, before: Tensor | None, context: Context) -> tuple[float, ...]:
-        """(C): the losses before the round, after it and at k', on one batch; empty if they cannot be taken."""
+        """(C) of Fig. 3: the losses before the round, after it and at k', on one batch; () if unavailable."""
         if not order.losses or self.probe is None or before is None:
             return ()
         points = [before, state.weights]
@@ -105,7 +105,7 @@ class SparseMod:
         state_dicts = (state.layout.unflatten(point) | state.non_trainable for point in points)
         losses = tuple(float(self.probe.loss(state_dict, batch)) for state_dict in state_dicts)
         if not all(map(math.isfinite, losses)):
-            log(WARNING, "gradsift: round %s: the losses of the probe are %s", order.number, list(losses))
+            log(WARNING, "gradsift: round %s: the losses %s are not finite: not reported", order.number, list(losses))
             return ()
         return losses
 
@@ -186,7 +186,7 @@ def _gradient(answer: Message, order: Order, method: Method, layout: Layout, poi
         )
     else:
         if order.lr != 1 and method.local.period(layout.dim, order.k) > 1:
-            raise GradsiftError(f"{method.local.name!r} of new weights needs a server rate of 1, got {order.lr}")
+            raise GradsiftError(f"{method.local.name!r} with returned weights needs lr=1, got {order.lr}")
         # The function was given the rounded values of parameters of half precision.
         gradient = layout.flatten(layout.unflatten(point)) - layout.flatten(returned, "the returned weights")
     check_tensors.finite("the gradient", gradient)

@@ -1,4 +1,4 @@
-"""The arguments of a strategy, validated: Flower's own, and those that make up the method."""
+"""Checks the arguments of ``SparseStrategy``: those that all Flower strategies take, and those of the method."""
 
 from dataclasses import dataclass
 from logging import INFO
@@ -58,7 +58,7 @@ class FlowerArguments:
 class Options:
     """The other arguments of a strategy: the method, and how Flower runs it."""
 
-    model: str  # the name of its class
+    model: str  # the name of the model's class
     layout: Layout
     method: Method
     fallback: Method  # with a fixed k, for a run in which no client has a probe
@@ -113,14 +113,14 @@ class Options:
         """Log how the k of a run is chosen."""
         dim, controller = self.layout.dim, method.controller
         if controller.learns:
-            log(INFO, "gradsift: k, of %d, is chosen by %r to lower %r", dim, controller, method.cost)
+            log(INFO, "gradsift: k, at most %d, is chosen by %r to lower %r", dim, controller, method.cost)
         else:
-            why = ": no client was given a probe" if self.method.controller.learns else ""
-            log(INFO, "gradsift: k, of %d, is set by %r%s", dim, controller, why)
+            why = ": no client has a probe" if self.method.controller.learns else ""
+            log(INFO, "gradsift: k, at most %d, is set by %r%s", dim, controller, why)
 
 
 def _check_client_slots(method: Method) -> None:
-    """Refuse a method whose parts the clients, which receive names and options, could not make alike."""
+    """Refuse a method whose parts the clients cannot make from the names and options that they receive."""
     for slot, registered in REGISTERED.items():
         part = getattr(method, slot)
         if not registered(part):

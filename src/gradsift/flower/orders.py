@@ -1,4 +1,4 @@
-"""The messages of one exchange, made from the server's state; what several clients are sent is encoded once."""
+"""The server's messages of one exchange, made from its state; parts that several clients receive are encoded once."""
 
 import functools
 from dataclasses import replace
@@ -17,7 +17,7 @@ class Orders:
 
     def __init__(self, rounds: Rounds, layout: Layout, order: Order, plan: Plan) -> None:
         self.rounds, self.layout, self.plan = rounds, layout, plan
-        self.bytes = 0  # of all messages
+        self.bytes = 0  # of all messages so far
         self.order = replace(
             order,
             version=rounds.version,

@@ -36,13 +36,13 @@ T = TypeVar("T", "Order", "Report")
 
 @dataclass(frozen=True)
 class Order:
-    """A message from the server to one client, which first updates its weights, then settles, then acts."""
+    """A message from the server to one client, which first updates its weights, then settles, then does ``act``."""
 
     act: str  # "hello", "train", "evaluate", or "probe", which takes the losses only
     experiment: str  # shared by all servers that continue the same run
-    session: str  # of this server
+    session: str  # a random name, new whenever a server starts or resumes
     number: int  # the round, from 1
-    version: int = NEVER  # of the weights that the client is to hold: the number of rounds in them
+    version: int = NEVER  # of the weights that the client must have: the number of rounds in them
     checksum: int = 0  # of those weights
     base: int = NEVER  # the oldest version that ``change`` can update; NEVER if the message has the full weights
     layout: str = ""  # sent with the full weights
@@ -52,7 +52,7 @@ class Order:
     settle_checksum: int = 0  # of that upload
     settled: bool = False  # whether the client has reported that it settled that upload
     kept: bytes = b""  # which of its elements were kept, unless it is settled or they are those of ``change``
-    losses: bool = False  # whether to take the losses of the last round: before it, after it, and at k'
+    losses: bool = False  # whether to compute the losses before the last round, after it, and at k'
     before: bytes = b""  # the weights before that round, unless the client still holds them
     probe: bytes = b""  # the weights at k'
     slots: str = ""  # the names and options of local computation, sparsifier and value type, as JSON
@@ -181,7 +181,7 @@ def unpack(data: bytes, count: int) -> Tensor:
 
 
 def payload(content: RecordDict) -> int:
-    """The bytes of a message that are gradsift's, without the user's own records and Flower's envelope."""
+    """The size in bytes of gradsift's part of a message, without the user's own records and Flower's envelope."""
     total = sum(len(array.data) for record in content.array_records.values() for array in record.values())
     order = content.config_records.get(RECORD, ConfigRecord())
     # Flower's own count fails on an empty value, which any client may send.

@@ -1,4 +1,4 @@
-"""The connected nodes: which client each one is, as it says in reply to a hello order."""
+"""Which client each connected node is: a new node is sent a hello order and replies with its client number."""
 
 import re
 from collections.abc import Iterable
@@ -14,23 +14,23 @@ from gradsift.errors import GradsiftError
 from gradsift.flower.inbox import Refusal
 from gradsift.flower.protocol import RECORD, Order, Report, read, write
 
-CLIENT = re.compile("0|[1-9][0-9]{0,19}")  # every number has one spelling, no longer than a node's id
+CLIENT = re.compile("0|[1-9][0-9]{0,19}")  # one spelling per number, as long as a node's id at most
 
 
 class Roster:
-    """The nodes that have identified themselves in this session; each is asked once, when it first appears.
+    """The nodes that have identified themselves in this session; each is sent one hello order, when it first appears.
 
-    A node is turned away while another one has its client number, and asked again when that node is gone.
+    A node is turned away while another one has its client number, and gets a new hello order when that one is gone.
     """
 
     def __init__(self) -> None:
         self.session = token_hex(8)
         self.client_of: dict[int, int] = {}  # node -> client
-        self.turned_away: dict[int, int] = {}  # node -> the client that it says it is
+        self.turned_away: dict[int, int] = {}  # node -> the client number that it claims
         self.refused: list[Refusal] = []
 
     def restart(self) -> None:
-        """Start a new session, in which every node is asked again."""
+        """Start a new session, in which every node must identify itself again."""
         self.session = token_hex(8)
         self.client_of.clear()
 
@@ -61,7 +61,7 @@ class Roster:
                 self.turned_away[node] = client
                 continue
             if owner is not None:
-                del self.client_of[owner]  # that node is gone, and the client is back as another one
+                del self.client_of[owner]  # that node is gone, and the client is back on this one
             self.client_of[node] = client
             self.turned_away.pop(node, None)
             yield report

@@ -1,4 +1,4 @@
-"""The server's state between two rounds, and its part of a round apart from messages.
+"""The server's state between two rounds on Flower, and its part of a round apart from the messages.
 
 Version m of the weights includes m rounds. ``Rounds.changed`` holds the version in which each weight changed last,
 which is enough to find what a client at any version has missed.
@@ -52,7 +52,7 @@ class MergedUpload(NamedTuple):
 class Client:
     """What the server knows of one client."""
 
-    version: int = NEVER  # of the weights that the client reported to hold
+    version: int = NEVER  # version of the client's weights, as it last reported
     merged_upload: MergedUpload | None = None
     can_probe: bool = False
 
@@ -77,7 +77,7 @@ class Rounds:
     method: Method
     server: Server
     non_trainable: Named
-    changed: Tensor  # [D] int32
+    changed: Tensor  # [D] int32: the version in which each weight changed last
     pending: Pending | None = None
     clients: dict[int, Client] = field(default_factory=dict)  # by first appearance, then by number
     averaged: set[str] = field(default_factory=set)  # non-trainable entries that training has changed
@@ -93,7 +93,7 @@ class Rounds:
         return self.server.number
 
     def register(self, reports: Iterable[Report]) -> None:
-        """Note what newly connected clients report to hold; every later order checks it again."""
+        """Note which weights newly connected clients hold; every later order checks it again."""
         for report in sorted(reports, key=lambda report: int(report.client)):
             client = self.clients.setdefault(int(report.client), Client())
             client.can_probe = report.can_probe
@@ -123,7 +123,7 @@ class Rounds:
         return single._replace(rnd=single.rnd.at(single.rnd.k))
 
     def observe(self, losses: Sequence[tuple[float, ...]]) -> Observation | None:
-        """(D): the controller learns from the losses of the pending round, or that there are none."""
+        """(D) of Fig. 3: the controller learns from the losses of the pending round, of which there may be none."""
         pending, self.pending = self.pending, None
         if pending is None:
             return None
@@ -151,7 +151,7 @@ class Rounds:
         plan = plan.for_clients(np.flatnonzero(participation.took_part))
         outcome, number = round.merge(self.method, before, plan, sent, share, participation), plan.rnd.number
         if not bool(torch.isfinite(outcome.server.weights).all()):
-            raise RunError(f"round {number}: the step leads to weights that are not finite; try a smaller server rate")
+            raise RunError(f"round {number}: the step leads to weights that are not finite; try a smaller lr")
         round.note_counts(outcome.record, outcome.counts, participation)
         self.pending = _pending(before.weights, outcome)
         for client, upload in uploads.items():

@@ -70,7 +70,7 @@ class RunLog:
         self._folder = RunFolder.create(self.path, config, *self._checkpoint(rounds))
 
     def resume(self) -> Rounds | None:
-        """Open the folder and return the rounds of its newest checkpoint; None if it holds no run, or is open."""
+        """Open the folder and return the rounds of its newest checkpoint; None if it has no run, or is open already."""
         if self.path is None or self._folder is not None or not self.exists:
             return None
         if read_config(self.path).get("driver") != DRIVER:
@@ -178,7 +178,7 @@ def _checked_method(facts: Facts, options: Options) -> Method:
     layout, saved = options.layout, Layout.read(facts["layout"])
     if (saved.shapes, saved.tied) != (layout.shapes, layout.tied):
         raise GradsiftError(
-            f"the checkpoint is of another model: of {saved.dim} weights, not {layout.dim}, or other names"
+            f"the checkpoint is of another model: {saved.dim} weights, not {layout.dim}, or other parameter names"
         )
     types = {f"dtype of {name}": (saved.dtypes[name], now) for name, now in layout.dtypes.items()}
     settings = {name: (facts["unchanging"].get(name), now) for name, now in options.unchanging.items()}
@@ -188,7 +188,7 @@ def _checked_method(facts: Facts, options: Options) -> Method:
     used, methods = facts["controller in use"], (options.method, options.fallback)
     method = next((method for method in methods if text(method.controller) == used), None)
     if method is None:
-        raise GradsiftError(f"the checkpoint was made with k by {used}, not {options.fallback.controller!r}")
+        raise GradsiftError(f"the checkpoint was made with controller {used}, not {options.fallback.controller!r}")
     for name, now in options.changeable.items():
         then = facts["changeable"][name]
         if then != now:

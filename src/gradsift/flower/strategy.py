@@ -48,7 +48,7 @@ class SparseStrategy(FlowerArguments, Strategy):
     Otherwise ``controller`` learns k to lower ``cost``. The arguments that are not listed here are Flower's.
     """
 
-    model: nn.Module  # says which entries of its state_dict are trainable parameters
+    model: nn.Module  # defines which entries of the state_dict are trainable parameters
     _: KW_ONLY
     sparsifier: str | Sparsifier = "fab-top-k"
     controller: str | Controller[Any] | None = None  # default: "extended-sign", or "fixed" for a dense sparsifier
@@ -60,10 +60,10 @@ class SparseStrategy(FlowerArguments, Strategy):
     seed: int = 0
     charge_probe: bool = False
     dense_fallback: bool = False
-    encoded_bytes: bool = True  # whether costs in bytes count those of the wire format
-    exchanges: int = 1  # a round, 1 or 2
-    buffers: str = "refuse"  # if training changes them, or "average"
-    out: str | Path | None = None  # a run folder, with a record and a checkpoint a round; a run in it is continued
+    encoded_bytes: bool = True  # count the bytes of the wire format instead of 4 for each index and each value
+    exchanges: int = 1  # exchanges per round: 1 or 2
+    buffers: str = "refuse"  # what to do with buffers that training changes: "refuse" or "average"
+    out: str | Path | None = None  # a run folder, written every round; a run that is in it already is continued
 
     def __post_init__(self) -> None:
         """Validate the arguments, and the folder if it exists."""
@@ -76,7 +76,7 @@ class SparseStrategy(FlowerArguments, Strategy):
         self.refused: list[Refusal] = self._roster.refused
         self._timeout = 3600.0
         self._rounds: Rounds | None = None
-        self._orders: Orders | None = None  # of the exchange under way
+        self._orders: Orders | None = None  # of the current exchange
         self._merged: list[int] = []  # the clients whose uploads were merged last
 
     @property
@@ -237,7 +237,7 @@ class SparseStrategy(FlowerArguments, Strategy):
         return nodes
 
     def _request_pending_losses(self, nodes: dict[int, int], grid: Grid) -> None:
-        """Ask again for the losses of a round that an earlier server merged, and ended before it received them."""
+        """Ask again for the losses of a round if the server ended after the merge and before it received them."""
         rounds = self.rounds
         uploads = {client: rounds.clients[client].merged_upload for client in nodes}
         clients = [client for client, upload in uploads.items() if upload and upload.number == rounds.version]
@@ -250,7 +250,7 @@ class SparseStrategy(FlowerArguments, Strategy):
     def _messages(
         self, plan: Plan, nodes: dict[int, int], acts: dict[int, str], probing: list[int], config: ConfigRecord
     ) -> list[Message]:
-        """A message for each client in ``acts``; the clients in ``probing`` are to take their losses too."""
+        """A message for each client in ``acts``; the clients in ``probing`` must report losses too."""
         config["server-round"] = number = plan.rnd.number  # Flower's own count starts again in a continued run
         order = Order("train", self._log.experiment, self._roster.session, number, buffers=self.options.buffers)
         order = replace(order, arrays_key=self.arrayrecord_key, config_key=self.configrecord_key)

@@ -1,4 +1,4 @@
-"""How a client prepares for an order: it updates its weights to the server's version and settles its last upload."""
+"""Prepares a client for an order: updates its weights, and settles (subtracts from its residual what was kept)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +16,7 @@ from gradsift.wire import Limits, decode
 
 
 class Behind(Exception):
-    """The client cannot follow an order until it is sent what it missed after ``version``."""
+    """The client cannot follow an order before it receives the changes after ``version``."""
 
     def __init__(self, why: str, version: int) -> None:
         super().__init__(why)
@@ -28,13 +28,13 @@ def sync(
 ) -> tuple[ClientState, Tensor | None, str]:
     """Update the weights and settle; ``full`` has the full weights if the order has no base.
 
-    Returns the new state, the weights before the last round if the client has them, and why it had to discard its
-    residual, if it had.
+    Returns the new state, the weights before the last round if the client has them, and why it discarded its
+    residual (empty if it did not).
     """
     before = changed = None
     if order.base == NEVER:
         if full is None:
-            raise GradsiftError("the order has neither a base nor whole weights")
+            raise GradsiftError("the order has neither a base version nor full weights")
         layout, weights, non_trainable = Layout.read(order.layout), full["weights"], under_prefix("rest/", full)
     elif state is None:
         raise Behind("it holds no weights", NEVER)
@@ -47,7 +47,7 @@ def sync(
         if state.version == order.version - 1:
             before = state.weights
     if checksum(weights) != order.checksum:
-        raise Behind(f"its weights do not become those of version {order.version}", NEVER)
+        raise Behind(f"its updated weights differ from version {order.version}", NEVER)
     if order.before:
         before = replaced(weights, decode(order.before, Limits.of(layout.dim)))
     if state is None or state.layout != layout:
@@ -58,7 +58,7 @@ def sync(
 
 
 def _settle(state: ClientState, order: Order, changed: Sparse | None) -> tuple[ClientState, str]:
-    """The state after settling the last merged upload, and why the residual had to be discarded, if it had."""
+    """The state after settling the last merged upload, and why the residual was discarded, or ""."""
     if not order.settle_number or order.settle_checksum == state.last_settled:
         return state, ""
     if upload_checksum(state.session, state.uploaded, state.upload) != order.settle_checksum:
@@ -66,7 +66,7 @@ def _settle(state: ClientState, order: Order, changed: Sparse | None) -> tuple[C
         if order.settle_session in state.sessions.split() and order.settle_number < state.uploaded:
             return state, ""  # the server went back to a round that is settled here, so the residual is right
         # The server merged an upload that this state does not have: its elements may still be in the residual.
-        why = f"it does not know its upload of round {order.settle_number}" if bool(state.residual.any()) else ""
+        why = f"it no longer has its upload of round {order.settle_number}" if bool(state.residual.any()) else ""
         return replace(state, residual=torch.zeros_like(state.residual), upload=b"", report=""), why
     upload = decode(state.upload, Limits.of(state.layout.dim))
     if order.kept:

@@ -1,4 +1,4 @@
-"""Atomic writing of files, and archives of arrays with JSON facts."""
+"""Atomic writing of files, and .npz archives of arrays and JSON values (facts)."""
 
 import contextlib
 import errno

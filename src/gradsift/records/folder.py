@@ -119,7 +119,7 @@ class RunFolder:
         try:
             files.write(self.path / CONFIG, files.as_json(config, indent=2) + b"\n")
         except OSError as problem:
-            raise RunError(f"could not write {self.path / CONFIG}: {problem}; it is as it was") from problem
+            raise RunError(f"could not write {self.path / CONFIG}: {problem}; the file is unchanged") from problem
         self.config = config
 
     def append(self, record: Mapping[str, Any]) -> None:
@@ -226,7 +226,7 @@ def read_config(path: Path) -> Config:
     try:
         config = json.loads((path / CONFIG).read_text())
         if not isinstance(config, dict) or "run" not in config:
-            raise ValueError("it names no run")
+            raise ValueError("it has no key 'run'")
     except (OSError, ValueError) as problem:
         raise GradsiftError(f"{path} is not a run folder: {CONFIG}: {problem}") from problem
     return config

@@ -23,7 +23,7 @@ def grid(low: float, high: float, points: int) -> list[int]:
     """Return ``points`` integers, evenly spaced on a logarithmic scale, with both ends; fewer if some coincide."""
     first, last = math.ceil(low), math.floor(high)
     if points < 2 or not 1 <= first < last:
-        raise GradsiftError(f"no grid of {points} points in [{low!r}, {high!r}]")
+        raise GradsiftError(f"cannot make a grid of {points} points in [{low!r}, {high!r}]")
     return sorted({round(k) for k in np.geomspace(first, last, points)})
 
 

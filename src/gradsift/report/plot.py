@@ -56,7 +56,7 @@ class Plot:
     def band(self, band: Band, look: Look, label: str, number: int, *, jumpy: bool = False) -> None:
         """Draw the mean with markers, the band around it, and the tails of longer seeds as thin lines.
 
-        ``number`` is that of the method; ``jumpy`` says that the line goes up and down a lot.
+        ``number`` is that of the method; ``jumpy`` means that the line goes up and down a lot.
         """
         if band.seeds > 1:
             self.axes.fill_between(band.x, band.low, band.high, color=look.colour, alpha=0.17, linewidth=0)

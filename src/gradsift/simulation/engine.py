@@ -56,7 +56,7 @@ class Contribution(NamedTuple):
 
 
 class Engine:
-    """A run: ``step`` makes one round, ``evaluate`` measures the global model, ``state`` is all there is to save."""
+    """A run: ``step`` makes one round, ``evaluate`` measures the global model, ``state`` is what a checkpoint saves."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Engine:
         if device.type not in DEVICES:
             raise GradsiftError(f"device must be one of {', '.join(DEVICES)}, got {str(device)!r}")
         if (per_round := settings.clients_per_round or 1) > data.num_clients:
-            raise GradsiftError(f"clients_per_round is {per_round}, there are {data.num_clients} clients")
+            raise GradsiftError(f"clients_per_round is {per_round}, but there are {data.num_clients} clients")
         self.method, self.device = method, device
         self.data = data.to(device, dtype)
         self.flat = FlatModel(model, loss, device, dtype)
@@ -91,10 +91,10 @@ class Engine:
         self._everyone = Clients.everyone(self.data, settings.batch_size, buffers, dtype)
         self._streams = memory.must_stream(memory.needs(self.flat, self.data, method, settings, activations), device)
         self.state = self._initial(dtype)
-        round.plan(method, self.state.server).for_clients(self._everyone.present)  # to fail now if it cannot work
+        round.plan(method, self.state.server).for_clients(self._everyone.present)  # to fail early
 
     def _try_model(self, settings: Settings) -> int:
-        """Try the model on minibatches, to fail now if it cannot work; returns the bytes of one's activations."""
+        """Try the model on minibatches, to fail early; returns the bytes of activations of one minibatch."""
         classes = self.data.classes if self.data.labelled else None
         sizes = np.minimum(self.data.size, settings.batch_size)
         for size in dict.fromkeys((int(sizes.min()), settings.batch_size)):
@@ -103,7 +103,7 @@ class Engine:
         self._has_accuracy = is_logits and outputs.shape[1] > 1 and len(self.data.test_y) > 0
         if self.flat.moving and settings.buffers == "refuse":
             raise GradsiftError(
-                f"buffers {', '.join(self.flat.moving)} change in training and are not gradients;"
+                f"buffers {', '.join(self.flat.moving)} change in training and are not trainable;"
                 " buffers 'average' averages them at every exchange (--buffers average)"
             )
         # The first samples of the first two clients, equally many of each.
@@ -166,11 +166,11 @@ class Engine:
     def finish(self) -> Record:
         """Read back the open round, update the controller, and return the round's record."""
         if self._open is None:
-            raise RunError("no round was begun: there is none to finish")
+            raise RunError("no round was begun: call begin() before finish()")
         return self._finish(self._open)
 
     def _early_plan(self) -> Plan | None:
-        """The plan, if the gradients depend on it, or uploads that are made part by part; otherwise None.
+        """The plan, if gradients depend on it or uploads are made part by part; otherwise None.
 
         The round before is finished first if the controller learns from it. Without an early plan, it is read while
         the gradients of this round run.
@@ -196,7 +196,7 @@ class Engine:
         for part in parts:
             part_residual = residual[part]
             results.append(self._work.add(part_residual, state, clients, part, rows, lr))
-            if not isinstance(part, slice):  # then it is a copy
+            if not isinstance(part, slice):  # then part_residual is a copy
                 residual[part] = part_residual
         computed = joined(parts, results, len(clients.present))
         self._finish_previous()  # while the gradients run
@@ -264,7 +264,7 @@ class Engine:
         return {name: value.expand(self.data.num_clients, *value.shape).clone() for name, value in buffers.items()}
 
     def _losses(self, observed: Pending, buffers: Named, rows: Tensor, clients: Clients) -> tuple[Named, Ints]:
-        """(C): the three losses on ``probe_samples`` samples of each client's minibatch, and the samples' clients."""
+        """(C) of Fig. 3: losses on ``probe_samples`` samples of each minibatch, and the clients of these samples."""
         samples, seed = self.settings.probe_samples, self.method.seed
         drawn, owners = clients.probe_rows(rows, self.data.num_clients, samples, seed, self.state.server.steps + 1)
         x, y = self.data.x[drawn], self.data.y[drawn]

@@ -23,7 +23,7 @@ from gradsift.simulation.losses import BatchLoss, Loss
 from gradsift.simulation.one_pass import OnePass
 
 Named = dict[str, Tensor]
-_LARGE = 2**20  # weights from which a copy of them is worth freeing at once
+_LARGE = 2**20  # with more weights than this, the memory of the trial is freed at once
 _LOG = logging.getLogger("gradsift")
 
 
@@ -50,7 +50,7 @@ class FlatModel:
         self.moving: tuple[str, ...] = ()  # the names of the moving buffers
         self._can_vmap = True
         self._one_pass: OnePass | None = None
-        self._warned = False  # that clients with weights of their own are slower
+        self._warned = False  # whether it was logged that clients with weights of their own are slower
 
     def weights(self) -> Tensor:
         """[D] the module's present weights."""
@@ -95,7 +95,7 @@ class FlatModel:
                 return self._one_pass.add_gradients(total, point, x, y), {}
             if not self._warned:
                 self._warned = True
-                self._warn_slower("in one pass, clients with weights of their own get other gradients")
+                self._warn_slower("with weights of their own, clients get different gradients in one pass")
         if self._can_vmap:
             try:
                 return self.add_by_vmap(total, point, buffers, x, y)
@@ -143,7 +143,7 @@ class FlatModel:
                 gc.collect()  # the trial left reference cycles, also torch's own, and free memory is measured next
             if self._one_pass is not None:
                 return
-            reason = "a trial batch gave other gradients, or none"
+            reason = "on a trial batch it failed or gave different gradients"
         self._warn_slower(reason)
 
     def _warn_slower(self, reason: str) -> None:

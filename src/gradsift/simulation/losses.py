@@ -66,8 +66,8 @@ class BatchLoss:
         loss = self.function
         plain = loss is functional.cross_entropy or (
             type(loss) is nn.CrossEntropyLoss
-            and loss.weight is None  # which would weight the mean
-            and loss.ignore_index < 0  # no label is negative: none is left out of the mean
+            and loss.weight is None  # class weights would change the mean
+            and loss.ignore_index < 0  # labels are not negative, so no sample is ignored
             and loss.label_smoothing == 0
             and loss.reduction == "mean"
         )

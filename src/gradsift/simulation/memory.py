@@ -1,4 +1,4 @@
-"""The memory that a run takes, which decides where the residuals are: on the device, or in the host's memory.
+"""Estimates the memory of a run, to decide where its residuals are: on the device, or in the host's memory.
 
 Residuals in the host's memory are on the device one chunk of clients at a time.
 """
@@ -31,7 +31,7 @@ _BUFFER_COPIES = 4  # of the moving buffers: before and after a round, before an
 _CPU_CHUNK, _CUDA_CHUNK = 2**26, 2**34  # bytes; that of a CPU suits its caches
 _CUDA_FRACTION = 4  # a chunk takes at most 1/4 of the device's memory
 _USABLE = 0.9  # of the free memory; the remainder is for what is not counted here
-_VMAP_ACTIVATIONS = 2  # times the activations of a plain pass
+_VMAP_ACTIVATIONS = 2  # memory of activations under vmap, relative to a plain pass
 _LOG = logging.getLogger("gradsift")
 
 
@@ -111,7 +111,7 @@ def must_stream(needs: Needs, device: torch.device) -> bool:
         return False
     if needs.residuals + needs.uploads(needs.k) + needs.activations <= _USABLE * free_bytes(torch.device("cpu")):
         _LOG.warning(
-            "residuals pass a chunk of clients at a time, which is slower: with k up to %d a round takes %s, %s has %s",
+            "residuals are kept in the host's memory, which is slower: with k up to %d a round takes %s, %s has %s",
             *(most, _size(needed), device, _size(free)),
         )
         return True

@@ -1,4 +1,4 @@
-"""The gradients of many clients for about the price of one plain pass over all their samples.
+"""Compute the gradients of many clients in one forward and backward pass over all their samples.
 
 Clients with equal weights differ in their samples only. Forward and backward through the activations are therefore one
 ordinary batch of n * b samples; only the weight gradients are computed for each client, as batched products, and added
@@ -34,7 +34,7 @@ from gradsift.simulation.one_pass_conv import Conv2d, pixels
 class OnePass:
     """A copy of a module that computes the gradients of all clients in one pass.
 
-    The replaced layers find here where each client's weights are and where its gradient goes.
+    Its layers read each client's weights from here and add each client's gradient to ``total``.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Convolutions of one pass over the samples of all clients: a weight gradient, or weights, for every client.
+"""Convolutions for ``OnePass``: a weight gradient for every client, and weights of its own if clients differ.
 
 On the CPU the clients' convolutions run one after another. On CUDA they are one operation: batched products where the
 weights allow it, grouped convolutions elsewhere.
@@ -203,7 +203,7 @@ def _ungrouped(images: Tensor, clients: int, one_pass: "OnePass") -> Tensor:
 
 
 def _unfolds(x: Tensor, layer: nn.Conv2d) -> bool:
-    """Whether the layer's windows are few enough numbers to be unfolded."""
+    """Whether the layer's windows are small enough to unfold."""
     limit = QUEUED_UNFOLD_LIMIT if sparse.queued(x) else UNFOLD_LIMIT
     return layer.groups == 1 and layer.dilation == (1, 1) and layer.weight[0].numel() <= limit
 

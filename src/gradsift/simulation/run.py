@@ -171,11 +171,11 @@ def _folder(path: Path, config: dict[str, Any], extra: dict[str, Any], engine: E
     given, extra = _as_json(config), _as_json(extra)
     for key in (*given, "run", "start"):
         if key in extra:
-            raise GradsiftError(f"extra_config must not hold {key!r}: that is the run's own")
+            raise GradsiftError(f"extra_config must not have the key {key!r}, which the run itself writes")
     if not resume:
         return RunFolder.create(path, {**extra, **given}, engine.state.arrays(), engine.state.facts())
     if "driver" in read_config(path):
-        raise GradsiftError(f"{path} is a run of Flower's: the simulator cannot resume it, choose another folder")
+        raise GradsiftError(f"{path} is a run on Flower: the simulator cannot resume it, choose another folder")
     folder = RunFolder.open(path)
     try:
         changed = [

@@ -70,7 +70,7 @@ class Training:
             except RunError:
                 if isinstance(problem, Exception):
                     raise
-            raise  # Ctrl-C goes first, whatever was wrong with the round before
+            raise  # Ctrl-C takes precedence over an error of the round before
         finally:
             if before is not None:
                 self._keep(before)

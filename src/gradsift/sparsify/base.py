@@ -57,7 +57,7 @@ class Round(NamedTuple):
 
 
 class Sparsifier(ABC):
-    """Which elements of the accumulated gradients travel in a round.
+    """Chooses which elements of the accumulated gradients are sent in a round.
 
     A new one defines ``upload`` and ``merge``, and also ``truncate`` unless its upload at a smaller k is the largest
     elements of its upload at k. Arguments are not checked: drivers check data once, when it comes in, and

@@ -24,7 +24,7 @@ class CheckedSparsifier(check.Checked, Sparsifier):
         check_tensors.residual(residual)
         rnd.validate(residual.shape[-1])
         if rnd.client_k is not None and (residual.dim() != 2 or len(rnd.client_k) != len(residual)):
-            raise GradsiftError(f"{len(rnd.client_k)} clients have a k, the residual has shape {list(residual.shape)}")
+            raise GradsiftError(f"client_k has {len(rnd.client_k)} entries for residual {list(residual.shape)}")
         chosen = self.inner.upload(residual.detach(), rnd)
         if chosen.values.untyped_storage().data_ptr() == residual.untyped_storage().data_ptr():
             # A dense upload: it must not change when its client accumulates in place.
@@ -45,7 +45,7 @@ class CheckedSparsifier(check.Checked, Sparsifier):
         if rnd.k < 2:
             raise GradsiftError(f"k = {rnd.k} leaves no k' below it to probe")
         if isinstance(probe_k, Sequence) and len(probe_k) != len(uploads.indices):
-            raise GradsiftError(f"{len(probe_k)} clients have a k', there are uploads of {len(uploads.indices)}")
+            raise GradsiftError(f"probe_k has {len(probe_k)} entries for {len(uploads.indices)} uploads")
         for k in probe_k if isinstance(probe_k, Sequence) else (probe_k,):
             check.integer("probe_k", k, 1, rnd.k - 1)
         return self.inner.probe(uploads, share, rnd, probe_k)
@@ -61,7 +61,7 @@ class CheckedSparsifier(check.Checked, Sparsifier):
             )
         if residual.shape[:-1] != upload.indices.shape[:-1]:
             raise GradsiftError(
-                f"residual {list(residual.shape)} and upload {list(upload.indices.shape)} are not of the same clients"
+                f"residual {list(residual.shape)} and upload {list(upload.indices.shape)} differ in their clients"
             )
         return self.inner.settle(residual.detach().clone(memory_format=torch.contiguous_format), upload, merged)
 
@@ -85,9 +85,9 @@ class CheckedSparsifier(check.Checked, Sparsifier):
         check_tensors.sparse("upload", uploads, rows=True)
         rnd.validate(uploads.dim)
         if self.dense and uploads.size not in (0, uploads.dim):
-            raise GradsiftError(f"{self.name!r} is dense: an upload of {uploads.size} of {uploads.dim} elements is not")
+            raise GradsiftError(f"{self.name!r} is dense, but an upload has {uploads.size} of {uploads.dim} elements")
         if not self.dense and uploads.size > rnd.k:
-            raise GradsiftError(f"an upload holds {uploads.size} elements a client, more than k = {rnd.k}")
+            raise GradsiftError(f"an upload holds {uploads.size} elements, more than k = {rnd.k}")
         if uploads.indices.dim() == 1:
             uploads = type(uploads)(uploads.indices[None], uploads.values[None], uploads.dim)
         check_tensors.share(share, uploads.indices.shape[0])
@@ -98,7 +98,7 @@ class CheckedSparsifier(check.Checked, Sparsifier):
 
 def _check_lengths(lengths: Sequence[int], allowed: Sequence[int]) -> None:
     if len(allowed) != len(lengths):
-        raise GradsiftError(f"{len(allowed)} clients have a k, there are uploads of {len(lengths)}")
+        raise GradsiftError(f"client_k has {len(allowed)} entries for {len(lengths)} uploads")
     for row, (length, k) in enumerate(zip(lengths, allowed, strict=True)):
         if length > k:
             raise GradsiftError(f"the upload in row {row} holds {length} elements, more than its client's k = {k}")

@@ -21,7 +21,7 @@ class FubTopK(TopKUpload):
         """The k largest elements of the share-weighted sum of the uploads."""
         total = dense_sum(uploads, share)
         sent = members(uploads.indices, uploads.span)[: uploads.dim]
-        if sparse.queued(total) and uploads.size >= rnd.k:  # the union has at least k: need not be read back
+        if sparse.queued(total) and uploads.size >= rnd.k:  # the union has at least k elements
             chosen = total.abs().where(sent, -1).argsort(descending=True, stable=True)[: rnd.k]
         else:
             union = sent.nonzero().squeeze(-1)

@@ -50,7 +50,7 @@ class PeriodicK(Sparsifier):
     def _ragged(uploads: Sparse, coordinates: Tensor, rnd: Round) -> Sparse:
         """``truncate`` for rows of different lengths."""
         device, count = coordinates.device, len(coordinates)
-        place = torch.full((uploads.span,), count, device=device)  # of each of the D coordinates in this round
+        place = torch.full((uploads.span,), count, device=device)  # position of each coordinate in this round
         place[coordinates] = torch.arange(count, device=device)
         ends = torch.tensor(rnd.client_k or (rnd.k,), device=device)[:, None]
         return masked(uploads, place[uploads.indices] >= ends.clamp(max=count))

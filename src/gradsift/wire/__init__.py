@@ -1,4 +1,4 @@
-"""The wire format: encode a sparse vector in few bytes, and decode bytes from senders who are not trusted.
+"""The wire format: encode a sparse vector in few bytes, and decode bytes from untrusted senders.
 
     data = encode(upload)                        # lossless; or values="float16", "bfloat16", "int8"
     back = decode(data, Limits.of(dim, k))       # raises CodecError, and nothing else, if data is not a valid message

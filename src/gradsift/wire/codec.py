@@ -24,7 +24,7 @@ def encode(sparse: Sparse, *, values: str | None = None) -> bytes:
     ``transmitted`` returns the result.
     """
     if sparse.indices.dim() != 1:
-        raise CodecError(f"a message is one [k], got {list(sparse.indices.shape)}")
+        raise CodecError(f"a message must have shape [k], got {list(sparse.indices.shape)}")
     return _plans(sparse, values)[0].write()
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gradsift.wire.bits import Bytes, CodecError, Ints, Part, Reader, byte_count, pack_bits
 
-MAX_LENGTH = 15  # of a code, in bits: a length fits four bits
+MAX_LENGTH = 15  # of a code, in bits, so that a length fits in four bits
 MAX_SYMBOLS = 256
 
 
@@ -109,7 +109,7 @@ def read(reader: Reader, total: int) -> Bytes:
     order, counts, first = _canonical(_read_lengths(reader))
     table = np.array(order, np.uint8)
     symbols = np.empty(total, np.uint8)
-    remaining: NDArray[np.intp] | None = None  # where the symbols are whose codes go on; None if all do
+    remaining: NDArray[np.intp] | None = None  # places of the symbols with longer codes; None: all
     code = np.zeros(total, np.uint16)
     resolved = 0
     for length in range(1, MAX_LENGTH + 1):

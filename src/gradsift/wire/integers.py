@@ -1,4 +1,4 @@
-"""Code non-negative integers, most of them small: the bit length by a Huffman code, the bits below the highest raw.
+"""Code non-negative integers, mostly small: their bit lengths by a Huffman code, then the bits after the leading 1.
 
 This codes the gaps between indices and the lengths of runs. For the gaps of a random set (geometric) it stays within
 0.1 bit of their entropy. For clustered indices, as in the gradients of a layer with idle units, it needs far fewer bits
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gradsift.wire import huffman
 from gradsift.wire.bits import CodecError, Ints, Part, Reader, byte_count, pack_varied, read_varied
 
-MAX_BITS = 48  # of a number, and so of a dimension: exact in float64, and sums stay far from 2**63
+MAX_BITS = 48  # of a number or dimension: exact in float64, and sums stay far from 2**63
 
 
 def plan(numbers: Ints) -> Part:
@@ -32,7 +32,7 @@ def read(reader: Reader, total: int, limit: int) -> Ints:
     """Read ``total`` numbers, at least one; a sum above ``limit`` is refused."""
     lengths = huffman.read(reader, total)
     if int(lengths.max()) > limit.bit_length():
-        raise CodecError(f"a number of {int(lengths.max())} bits where at most {limit} is possible")
+        raise CodecError(f"a number has {int(lengths.max())} bits, but may be at most {limit}")
     widths = _widths(lengths)
     numbers = read_varied(reader, widths) | (1 << widths) & -(lengths > 0).astype(np.int64)
     # The sum in floating point comes first, because it cannot overflow.

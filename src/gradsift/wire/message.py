@@ -63,7 +63,7 @@ def decode(data: bytes | bytearray | memoryview, limits: Limits) -> Sparse:
     try:
         view = memoryview(data).cast("B")
     except TypeError as problem:
-        raise CodecError(f"a message is contiguous bytes, got {type(data).__name__}: {problem}") from problem
+        raise CodecError(f"a message must be contiguous bytes, got {type(data).__name__}: {problem}") from problem
     reader = Reader(np.frombuffer(view, np.uint8))
     kind, dim, count = _read_header(reader, limits)
     if zlib.crc32(view[:-_CHECKSUM_BYTES]) != int.from_bytes(view[-_CHECKSUM_BYTES:], "little"):

@@ -44,7 +44,7 @@ class NumberType(NamedTuple):
 def number_type(name: str) -> NumberType:
     """Return the number type called ``name``."""
     if name not in TYPES:
-        raise CodecError(f"unknown value type {name!r}; there are {', '.join(TYPES)}")
+        raise CodecError(f"unknown value type {name!r}; valid: {', '.join(TYPES)}")
     return TYPES[name]
 
 

@@ -109,7 +109,7 @@ def _read_gaps(reader: Reader, count: int, total: int) -> Ints:
 
 
 def _plan_runs(bounds: Ints, total: int) -> Part:
-    """Prepare to write runs, given the places where members begin, end, begin again, ...; the last run ends at dim."""
+    """Prepare to write runs, given where members begin, end, begin again, ...; the last run ends at ``total``."""
     first = 0
     if len(bounds) and bounds[0] == 0:
         first, bounds = 1, bounds[1:]

@@ -37,7 +37,7 @@ def over_seeds(seeds: Iterable[Trajectory], value: Callable[[Trajectory], float]
 
 
 def settled(t: Trajectory) -> tuple[float, float]:
-    """Return the mean of k over the second half of the rounds, and its unrest: standard deviation over mean."""
+    """Return the mean of k over the second half of the rounds, and its standard deviation over this mean."""
     late = t.k[t.rounds // 2 :]
     mean = fmean(late)
     return mean, float(np.std(late)) / mean

@@ -33,7 +33,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is compared."""
+    """A sweep of fixed k on one set-up, and the controllers and cost models to compare with it."""
 
     setup: Setup
     clocks: tuple[Clock, ...]

@@ -77,7 +77,7 @@ def definition4(measured: Measured) -> Table:
         if regrets:
             cells = [Spread(column, measured.plan.seeds).words() for column in zip(*regrets, strict=True)]
             if any(total <= 0 for *_, total, _ in regrets):
-                cells[-1] = ""  # the first tenth has no share in a regret that is not positive
+                cells[-1] = ""  # a share of a regret of 0 or less has no meaning
         lines.append([clock.label, CONTROLLERS.get(name, name), f"{best.k:,}", *cells])
     return [*names, "Of it in the first tenth"], lines
 
@@ -114,8 +114,8 @@ def _until(t: Trajectory, target: float) -> Trajectory:
     return t.cut(int(met[0])) if len(met) else t
 
 
-def where_it_goes(measured: Measured) -> Table:
-    """Shares of the cost to the lowest target: at k far from the best, and with estimated signs missing or wrong."""
+def cost_shares(measured: Measured) -> Table:
+    """Shares of the cost to the lowest target: rounds with k far from the best, and with a missing or wrong sign."""
     names = ["Clock", "Controller", "Rounds", "Cost at k above 2 k*", "At k below k*/2"]
     names += ["Rounds without a sign", "Their cost", "Signs that can be judged", "Wrong, of these"]
     lines = []
@@ -143,7 +143,7 @@ def _spent(seeds: list[Spending], planned: int) -> list[str]:
         [s.judged / (s.rounds - s.no_sign) for s in seeds if s.rounds > s.no_sign],
         [s.wrong / s.judged for s in seeds if s.judged],
     ]
-    none = {5: "no signs", 6: ""}  # the text of a column without a value
+    none = {5: "no signs", 6: ""}  # texts of the columns that may have no value
     return [Spread(tuple(v), planned).words(3) if v else none[column] for column, v in enumerate(shares)]
 
 
