@@ -1,4 +1,4 @@
-"""Objects as JSON values, for configurations that are saved and compared."""
+"""Convert objects to JSON values, for configurations that are saved and compared."""
 
 import dataclasses
 import math

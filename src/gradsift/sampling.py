@@ -17,7 +17,7 @@ def participants(num_clients: int, per_round: int | None, seed: int, number: int
 
 
 def minibatches(size: Ints, batch_size: int, seed: int, step: int) -> Ints:
-    """[N, b] the samples, of ``size`` that each client has, in its minibatch of a local step, without repetition.
+    """[N, b] the samples in each client's minibatch of a local step: distinct numbers below its ``size``.
 
     The row of a client with fewer than ``batch_size`` samples has all of them, padded with ``NO_SAMPLE``.
     """
@@ -30,7 +30,7 @@ def minibatch(size: int, batch_size: int, seed: int, client: int, step: int) -> 
 
 
 def probe_samples(batch: Ints, samples: int, seed: int, step: int) -> Ints:
-    """[N, s] the samples, of ``batch`` in each client's minibatch, that the client computes its probe losses on."""
+    """[N, s] the places in each client's minibatch, below ``batch``, of the samples to compute probe losses on."""
     return subsets(batch, uniform_rows(seed, "probe-sample", step, range(len(batch)), samples))
 
 

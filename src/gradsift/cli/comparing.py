@@ -84,7 +84,7 @@ def resume(given: argparse.Namespace) -> int:
         return running.resume(given)
     for name in STOPS:
         if getattr(given, name) is not None:
-            raise UsageError(f"{BY_NAME[name].flag} cannot change in a comparison: {given.folder} is one")
+            raise UsageError(f"{BY_NAME[name].flag} cannot change in a comparison such as {given.folder}")
     plan = json.loads((given.folder / PLAN).read_text())
     return run_all(given.folder, {**plan, "settings": DEFAULTS | plan["settings"]}, given)
 

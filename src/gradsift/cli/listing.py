@@ -1,4 +1,4 @@
-"""``gradsift list`` and ``gradsift completion``."""
+"""``gradsift list``: the names that flags take; ``gradsift completion``: a completion script for a shell."""
 
 import argparse
 

@@ -90,7 +90,7 @@ def _plan(given: argparse.Namespace) -> Plan:
     if given.like:
         wrong = sorted(chosen - {"rounds", "device"}) + ["options"] * bool(settings["set"])
         if wrong:
-            raise UsageError(f"--like {given.like} has its own {wrong[0]}: leave that out")
+            raise UsageError(f"--like {given.like} has its own {wrong[0]}: do not give another")
         scale = SCALES[given.scale or "smoke"]
         setup = scale.femnist if given.like == "femnist" else scale.cifar10
         setup = replace(setup, settings={**setup.settings, "device": settings["device"]})

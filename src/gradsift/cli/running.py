@@ -1,4 +1,4 @@
-"""``gradsift run`` and ``gradsift resume``."""
+"""``gradsift run`` and ``gradsift resume``: train over simulated clients, or continue a run, and print the result."""
 
 import argparse
 from collections.abc import Callable
@@ -115,7 +115,7 @@ def print_result(result: Result) -> int:
         scored = "" if accuracy is None else f", test accuracy {accuracy:.3f}"
         print(f"loss {evaluated[-1]['global_loss']:.4f}{scored} (round {evaluated[-1]['round']})")
     print(f"k: {last['k']:.1f} of {dim} in the last round")
-    print(f"sent {some_bytes(sent)}; whole gradients would have been {some_bytes(dense)}")
+    print(f"sent {some_bytes(sent)}; whole gradients would have taken {some_bytes(dense)}")
     print(f"the run is in {result.folder}; for a report: gradsift report {result.folder}")
     if result.stopped != "interrupted":
         return 0

@@ -1,4 +1,4 @@
-"""From settings to the arguments of ``gradsift.simulate``: data, model, loss, parts of the method and step size."""
+"""Make the arguments of ``gradsift.simulate`` from settings: data, model, loss, parts of the method and step size."""
 
 import importlib
 import inspect
@@ -24,7 +24,7 @@ from gradsift.simulation.run import usable_device
 
 
 class Slot(NamedTuple):
-    """What fills a slot of a method: a noun for it, and the functions of its registry."""
+    """One slot of a method: the noun for what fills it, and the functions of its registry."""
 
     noun: str
     make: Callable[..., Any]

@@ -1,4 +1,4 @@
-"""The controller of Figure 1: a first k, then another."""
+"""The controller of the paper's Figure 1, which changes k once, after a given round."""
 
 from dataclasses import InitVar, dataclass
 from typing import ClassVar, TypedDict

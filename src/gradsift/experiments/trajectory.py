@@ -146,7 +146,7 @@ def from_folder(folder: Path) -> Trajectory | None:
     if not (folder / CONFIG).is_file() or not (records := read_records(folder)):
         return None
     run = load_run(folder)
-    # The command repeats the settings. Of a local computation only the records say how many gradients it takes.
+    # The command repeats the settings. Only the records have the number of gradients of a local computation.
     config = {name: value for name, value in run.config.items() if name != "command"}
     config["local"] = {**config.get("local", {}), "steps": records[0].get("steps", 1)}
     return Trajectory(

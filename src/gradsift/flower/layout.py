@@ -1,4 +1,4 @@
-"""How a model's state_dict maps to the flat weight vector [D] and to the entries beside it.
+"""How a model's state_dict maps to the flat weight vector [D] and to its non-trainable entries.
 
 The vector holds the trainable parameters in their order; a tied parameter counts once, under its first name. Frozen
 parameters and buffers are the non-trainable entries: they are sent whole.

@@ -1,4 +1,4 @@
-"""The client's side: a Flower mod around an ordinary train function.
+"""The client's side on Flower: a mod around an ordinary train function.
 
 An order updates the client's weights, says which elements of its last upload were kept, and asks it to train. The train
 function receives full weights and returns full weights. The mod takes their difference as the gradient, adds it to the

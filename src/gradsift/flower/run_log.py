@@ -41,7 +41,7 @@ class RunLog:
     def __init__(self, path: Path | None, options: Options, fraction_train: float) -> None:
         self.path, self.options, self.fraction_train = path, options, fraction_train
         self.experiment = token_hex(8)  # shared by all servers that continue this run
-        self.num_rounds = 0  # after which the run ends
+        self.num_rounds = 0  # the run ends after this many rounds
         self.records: list[Record] = []
         self.open_record: Record | None = None  # the last one, until its round is over
         self.start: dict[str, float | None] = {"global_loss": None, "accuracy": None}

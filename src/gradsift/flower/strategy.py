@@ -1,4 +1,4 @@
-"""The server's side: a Flower strategy that trains by sparse rounds.
+"""The server's side on Flower: a strategy that exchanges sparse gradients.
 
 ``Strategy.start`` trains, then evaluates, once a round. With one exchange a round, a train message applies round m and
 asks for uploads of round m + 1, and the losses of round m come with the reply. With two exchanges, the paper's Fig. 3,

@@ -11,7 +11,7 @@ import numpy as np
 
 from gradsift.report.runs import Floats, Run
 
-POINTS = 400  # of a curve; a figure cannot show more
+POINTS = 400  # at most, in a curve; a figure cannot show more
 
 
 class Curve(NamedTuple):
