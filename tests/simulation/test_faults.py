@@ -511,14 +511,14 @@ def test_a_checkpoint_of_another_version_or_shape_is_refused(finished: Path) -> 
     put(about, residual=found["residual"][:5])
     assert_refused(
         finished,
-        rf"{unusable}residual in it is float32 \[5, 57\], this run has float32 \[6, 57\]",
+        rf"{unusable}residual is float32 \[5, 57\], but this run has float32 \[6, 57\]",
     )
     put(about, weights=found["weights"].astype(np.float64))
-    assert_refused(finished, rf"{unusable}weights in it is float64 \[57\], this run has float32 \[57\]")
+    assert_refused(finished, rf"{unusable}weights is float64 \[57\], but this run has float32 \[57\]")
     put(about, more=found["weights"])
     assert_refused(
         finished,
-        rf"{unusable}more in it is float32 \[57\], this run has nothing of that name",
+        rf"{unusable}more is float32 \[57\], but this run has no such array",
     )
     del about["control"]
     put(about)

@@ -84,7 +84,9 @@ def test_a_slower_way_is_said_once_with_the_reason(caplog: pytest.LogCaptureFixt
     for _ in range(3):
         engine.step()
     said = [record.getMessage() for record in caplog.records if record.name == "gradsift"]
-    assert said == ["gradients of Sequential are taken by vmap, not in one pass, which is slower: 1 is LayerNorm"]
+    assert said == [
+        "gradients of Sequential are taken by vmap, not in one pass, which is slower: layer '1' is LayerNorm"
+    ]
 
 
 @pytest.mark.parametrize("kind", models.KINDS)

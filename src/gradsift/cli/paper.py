@@ -71,7 +71,7 @@ def print_outcome(experiments: Sequence[Experiment], store: Store, outcome: str,
 def print_figures(module: str, *arguments: Any) -> None:
     """Call ``draw`` of a module in ``gradsift.experiments`` and print the files that it wrote."""
     if importlib.util.find_spec("matplotlib") is None:
-        print(f"no figures: {install('report')}")
+        print(f"figures need matplotlib: {install('report')}")
         return
     for path in importlib.import_module(f"gradsift.experiments.{module}").draw(*arguments):
         print(path)

@@ -26,7 +26,7 @@ def write(
     """Print the table of the runs; if matplotlib is installed, also write the page and print its path."""
     if importlib.util.find_spec("matplotlib") is None:
         print(as_text(*table(summarise(runs, target_loss, target_accuracy))))
-        print(f"\nno page: {install('report')}")
+        print(f"\na page needs matplotlib: {install('report')}")
         return
     made = write_report(runs, out, title=title, target_loss=target_loss, target_accuracy=target_accuracy)
     print(as_text(*table(made.rows)))

@@ -178,7 +178,7 @@ def save(path: Path, trajectories: Iterable[Trajectory]) -> None:
 
 
 def load(path: Path) -> dict[str, Trajectory]:
-    """Read the trajectories of a file, by name; returns none if there is no file."""
+    """Read the trajectories of a file, by name; returns an empty dict if there is no file."""
     try:
         stored, facts = files.load(path, FORMAT)
         runs = [_read(stored, number, **run) for number, run in enumerate(facts["runs"])]

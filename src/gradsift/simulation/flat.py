@@ -136,7 +136,7 @@ class FlatModel:
 
     def enable_one_pass(self, x: Tensor, y: Tensor) -> None:
         """Compute gradients in one pass from now on if a trial batch [n, b, ...] gives the same gradients as vmap."""
-        reason = f"{self.moving[0]} moves in training" if self.moving else one_pass.unsupported(self.module)
+        reason = f"buffer {self.moving[0]!r} changes in training" if self.moving else one_pass.unsupported(self.module)
         if reason is None:
             self._one_pass = one_pass_check.verified(self, x, y)
             if self.dim > _LARGE:

@@ -23,7 +23,7 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Make the first signal a request to stop, so that the round can end; a second has its effect from before."""
+    """Make the first signal a request to stop after the round; a second one has its usual effect."""
     request = StopRequest()
     on_main_thread = threading.current_thread() is threading.main_thread()
     handlers: dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS if on_main_thread}

@@ -100,11 +100,11 @@ def unsupported(module: nn.Module) -> str | None:
         if not any(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
             continue
         if type(layer) not in (nn.Linear, nn.Conv2d):
-            return f"{name or 'it'} is {type(layer).__name__}"
+            return f"layer {name!r} is {type(layer).__name__}" if name else f"it is {type(layer).__name__}"
         if isinstance(layer, nn.Conv2d) and (layer.padding_mode != "zeros" or isinstance(layer.padding, str)):
-            return f"{name} pads by {layer.padding_mode!r}, {layer.padding!r}"
+            return f"layer {name!r} has padding {layer.padding!r} of mode {layer.padding_mode!r}"
         if _has_hooks(layer):
-            return f"{name} has hooks"
+            return f"layer {name!r} has hooks"
     return None
 
 

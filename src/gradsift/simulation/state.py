@@ -56,9 +56,9 @@ class State:
         expected |= {name: flat for name in ("pending/before", "pending/after", "pending/probe") if name in arrays}
         stored = {name: _kind(value) for name, value in arrays.items()}
         for name in sorted(expected.keys() | stored.keys()):
-            have, want = stored.get(name, "missing"), expected.get(name, "nothing of that name")
+            have, want = stored.get(name, "missing"), expected.get(name, "no such array")
             if have != want:
-                raise GradsiftError(f"{name} in it is {have}, this run has {want}")
+                raise GradsiftError(f"{name} is {have}, but this run has {want}")
         device = self.server.weights.device
         tensors = {
             name: torch.from_numpy(value).to(self.residual.device if name == "residual" else device)

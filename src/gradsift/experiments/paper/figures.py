@@ -101,7 +101,7 @@ def _switching(scale: Scale, seed: int, k: int, psi: float) -> Experiment:
 
 
 def _sequences(scale: Scale, setup: Setup, seed: int) -> list[Experiment]:
-    # Rounds end these runs: at the shortest communication time a round costs little more than 1, whatever k is.
+    # Limited by rounds, not cost: at the shortest communication time a round costs little more than 1, whatever k is.
     common: dict[str, Any] = {"controller": "extended-sign", "eval_every": scale.eval_every, "rounds": scale.rounds}
     return [make_experiment(setup, seed, f"k learned at {time:g}", comm_time=time, **common) for time in COMM_TIMES]
 
