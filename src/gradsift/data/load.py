@@ -51,7 +51,7 @@ def load(source: str | os.PathLike[str], /, **options: Any) -> FederatedData:
     return reader(path, **options)
 
 
-def check_there(source: str, folder: str | os.PathLike[str] | None = None) -> None:
+def check_files(source: str, folder: str | os.PathLike[str] | None = None) -> None:
     """Refuse a named data set if one of its files is missing; no file is read."""
     if source in _FILES:
         data_files(source, folder, _FILES[source])

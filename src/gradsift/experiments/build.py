@@ -14,7 +14,7 @@ from torch import nn
 import gradsift
 from gradsift import FederatedData, control, cost, local, sparsify, values
 from gradsift.data import load
-from gradsift.data.load import check_there
+from gradsift.data.load import check_files
 from gradsift.errors import UsageError
 from gradsift.experiments.settings import BY_NAME, literal
 from gradsift.models import model as model_named
@@ -92,7 +92,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     pick_device(settings["device"])
     pick_dtype(settings["dtype"])
     gradsift.Settings(**{name: settings[name] for name in gradsift.Settings.__dataclass_fields__ if name in settings})
-    check_there(settings["data"], settings["set"].get("data", {}).get("folder"))
+    check_files(settings["data"], settings["set"].get("data", {}).get("folder"))
 
 
 def load_data(settings: Mapping[str, Any]) -> FederatedData:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradsift.experiments.paper.methods import largest_lead, settled
+from gradsift.experiments.paper.methods import largest_lead, late_k
 from gradsift.experiments.store import Store
 from gradsift.experiments.trajectory import Trajectory
 from gradsift.experiments.work import carry_out
@@ -50,8 +50,8 @@ def test_the_largest_lead_is_taken_at_equal_cost_and_seed_by_seed() -> None:
 
 
 def test_the_unrest_of_k_is_that_of_the_second_half() -> None:
-    assert settled(made_up([0.0] * 7, k=np.array([900.0, 800.0, 700.0, 10.0, 10.0, 10.0]))) == (10.0, 0.0)
-    mean, unrest = settled(made_up([0.0] * 5, k=np.array([1.0, 1.0, 5.0, 15.0])))
+    assert late_k(made_up([0.0] * 7, k=np.array([900.0, 800.0, 700.0, 10.0, 10.0, 10.0]))) == (10.0, 0.0)
+    mean, unrest = late_k(made_up([0.0] * 5, k=np.array([1.0, 1.0, 5.0, 15.0])))
     assert (mean, unrest) == (10.0, 0.5)
 
 

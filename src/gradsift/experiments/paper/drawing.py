@@ -42,7 +42,7 @@ def draw(figure: str, experiments: Sequence[Experiment], store: Store, folder: P
 def _compared(figure: str, families: Sequence[Family]) -> list[Drawn | None]:
     """Draw loss and accuracy against cost, and k or the contributions of the clients."""
     methods = as_methods(families)
-    priced = as_methods(pricing.under(families, pricing.OTHER[figure])) if figure in pricing.OTHER else methods
+    priced = as_methods(pricing.priced_by(families, pricing.OTHER[figure])) if figure in pricing.OTHER else methods
     drawings = [figures.course(priced, what, "cost", None) for what in ("loss", "accuracy")]
     if figure == "fig4":
         drawings += [figures.contributions(methods), _distribution(families)]
@@ -74,7 +74,7 @@ def _sequences(families: Sequence[Family]) -> list[Drawn | None]:
     """Draw the sequences of k, and the loss and accuracy of each at each communication time."""
     drawings = [figures.all_k(_first_seeds(as_methods(families)))]
     for comm_time in COMM_TIMES:
-        methods = as_methods(pricing.under(families, NormalizedTime(comm_time)))
+        methods = as_methods(pricing.priced_by(families, NormalizedTime(comm_time)))
         for what in ("loss", "accuracy"):
             drawn = figures.course(methods, what, "cost", None)
             drawings.append(None if drawn is None else replace(drawn, name=f"{what}-comm{comm_time:g}"))

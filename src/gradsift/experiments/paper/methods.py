@@ -36,7 +36,7 @@ def over_seeds(seeds: Iterable[Trajectory], value: Callable[[Trajectory], float]
     return Spread(values, len(values))
 
 
-def settled(t: Trajectory) -> tuple[float, float]:
+def late_k(t: Trajectory) -> tuple[float, float]:
     """Return the mean of k over the second half of the rounds, and its standard deviation over this mean."""
     late = t.k[t.rounds // 2 :]
     mean = fmean(late)

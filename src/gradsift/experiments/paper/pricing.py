@@ -6,7 +6,7 @@ import numpy as np
 
 from gradsift.cost import CostModel, Energy, Money, NormalizedTime
 from gradsift.experiments.paper.figures import COMM_TIMES, PRICES
-from gradsift.experiments.paper.methods import Family, as_methods, over_seeds, settled
+from gradsift.experiments.paper.methods import Family, as_methods, late_k, over_seeds
 from gradsift.experiments.trajectory import Trajectory
 from gradsift.report.curves import Curve
 from gradsift.report.summary import Spread, cost_to_reach, summarise_methods
@@ -16,7 +16,7 @@ TIME = NormalizedTime(10.0)
 Cells = tuple[list[str], list[list[object]]]  # the names of the columns, and the lines
 
 
-def under(methods: Sequence[Family], cost: CostModel) -> list[Family]:
+def priced_by(methods: Sequence[Family], cost: CostModel) -> list[Family]:
     """Price the runs by another cost model, and cut all of them at the cost that every one reaches."""
     priced = [(label, [t.repriced(cost) for t in runs]) for label, runs in methods]
     common = min(float(t.cost[-1]) for _, runs in priced for t in runs)
@@ -35,7 +35,7 @@ def matrix(methods: Sequence[Family]) -> Cells:
     names = ["comm_time", "Sequence", "At cost", "Loss", "Accuracy", "Seeds in which it is best", "Mean k"]
     lines: list[list[object]] = []
     for comm_time in COMM_TIMES:
-        rows = summarise_methods(as_methods(under(methods, NormalizedTime(comm_time))))
+        rows = summarise_methods(as_methods(priced_by(methods, NormalizedTime(comm_time))))
         losses = [row.loss_at_equal_cost for row in rows]
         for row, loss, (label, runs) in zip(rows, losses, methods, strict=True):
             line = [f"{comm_time:g}", label, row.equal_cost, loss, row.accuracy_at_equal_cost]
@@ -61,7 +61,7 @@ def savings(methods: Sequence[Family], what: str) -> Cells:
         paired = tuple(by_seed[seed] / other for seed, other in spent[-1].items() if seed in by_seed)
         line = [label, Spread(tuple(by_seed.values()), len(runs)), Spread(paired, len(runs))]
         time = over_seeds(runs, lambda t: _until(t.repriced(TIME), target))
-        lines.append([*line, time, over_seeds(runs, lambda t: settled(t)[0])])
+        lines.append([*line, time, over_seeds(runs, lambda t: late_k(t)[0])])
     return [*names, "Mean k, second half"], lines
 
 

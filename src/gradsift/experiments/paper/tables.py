@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gradsift.experiments.experiment import Experiment
 from gradsift.experiments.paper import pricing
-from gradsift.experiments.paper.methods import as_methods, families, largest_lead, over_seeds, settled
+from gradsift.experiments.paper.methods import as_methods, families, largest_lead, late_k, over_seeds
 from gradsift.experiments.store import Store
 from gradsift.report import table as report_table
 from gradsift.report import text
@@ -33,8 +33,8 @@ def table(figure: str, experiments: Sequence[Experiment], store: Store, target_a
         if len(methods) > 1:
             line.append(largest_lead(methods[0][1], runs).words(3))
         if figure != "fig4":
-            line.append(over_seeds(runs, lambda t: settled(t)[0]).words())
-            line.append(over_seeds(runs, lambda t: settled(t)[1]).words(3))
+            line.append(over_seeds(runs, lambda t: late_k(t)[0]).words())
+            line.append(over_seeds(runs, lambda t: late_k(t)[1]).words(3))
     return names, lines
 
 
