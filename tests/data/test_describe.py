@@ -66,8 +66,8 @@ def test_the_table_and_the_dict() -> None:
         "test samples      0",
         "input shape       1 x 8 x 8",
         "classes           2",
-        "samples a client  2 to 2, median 2",
-        f"label skew        0.333 (dealt out at random: {said.chance_skew:.3f})",
+        "client sizes      2 to 2, median 2",
+        f"label skew        0.333 (in a random partition: {said.chance_skew:.3f})",
     ]
     assert asdict(said)["largest_client"] == 2
     targets = FederatedData(torch.zeros(2), torch.zeros(2), np.array([2]), torch.zeros(0), torch.zeros(0))

@@ -33,10 +33,10 @@ class Description:
             "test samples": str(self.test_samples),
             "input shape": " x ".join(map(str, self.input_shape)) or "one number",
             "classes": "targets, not classes" if self.classes is None else str(self.classes),
-            "samples a client": f"{self.smallest_client} to {self.largest_client}, median {self.median_client:g}",
+            "client sizes": f"{self.smallest_client} to {self.largest_client}, median {self.median_client:g}",
         }
         if self.skew is not None and self.chance_skew is not None:
-            lines["label skew"] = f"{self.skew:.3f} (dealt out at random: {self.chance_skew:.3f})"
+            lines["label skew"] = f"{self.skew:.3f} (in a random partition: {self.chance_skew:.3f})"
         return "\n".join(f"{label:<17} {value}" for label, value in lines.items())
 
 

@@ -1,4 +1,4 @@
-"""The paper's own client as a ClientApp: one minibatch gradient a round, and the three losses on samples of it.
+"""The paper's own client as a ClientApp: one minibatch gradient per round, and three losses on some of its samples.
 
 Draws are keyed by (seed, purpose, client, round) as in the simulator: on the same data both take the same steps.
 """

@@ -1,6 +1,6 @@
 """The server's side on Flower: a strategy that exchanges sparse gradients.
 
-``Strategy.start`` trains, then evaluates, once a round. With one exchange a round, a train message applies round m and
+``Strategy.start`` trains and evaluates in each round. With one exchange per round, a train message applies round m and
 asks for uploads of round m + 1, and the losses of round m come with the reply. With two exchanges, the paper's Fig. 3,
 an evaluate message applies round m and asks for its losses.
 """
@@ -96,7 +96,7 @@ class SparseStrategy(FlowerArguments, Strategy):
         options = self.options
         log(INFO, "\t├── gradsift: %s of %d weights", options.method.sparsifier.name, options.layout.dim)
         log(INFO, "\t├── fractions: train %s, evaluate %s", self.fraction_train, self.fraction_evaluate)
-        log(INFO, "\t└── exchanges a round, apart from evaluation: %d", options.exchanges)
+        log(INFO, "\t└── exchanges per round, apart from evaluation: %d", options.exchanges)
 
     def start(
         self,
@@ -189,7 +189,7 @@ class SparseStrategy(FlowerArguments, Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Orders to evaluate and, with two exchanges a round, to take the losses of the round."""
+        """Orders to evaluate and, with two exchanges per round, to take the losses of the round."""
         del server_round
         trained, self._orders = self._orders, None
         learning = self.options.exchanges == 2 and self._rounds is not None and self._rounds.method.controller.learns
@@ -206,7 +206,7 @@ class SparseStrategy(FlowerArguments, Strategy):
         return self._messages(plan, nodes, acts, probing, config)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """The clients' metrics; with two exchanges a round, the controller learns from their losses."""
+        """The clients' metrics; with two exchanges per round, the controller learns from their losses."""
         del server_round
         if self._orders is None:
             return None
@@ -270,7 +270,7 @@ class SparseStrategy(FlowerArguments, Strategy):
         return inbox
 
     def _receive_evaluation(self, replies: Iterable[Message]) -> Inbox:
-        """The replies to evaluate messages; with two exchanges a round, the controller learns from their losses."""
+        """The replies to evaluate messages; with two exchanges per round, the controller learns from their losses."""
         inbox = self._inbox(replies, train=False)
         observed = self.rounds.observe([*inbox.losses.values()]) if self.options.exchanges == 2 else None
         record = self._log.open_record

@@ -1,6 +1,6 @@
 """The clients of one simulated round: their numbers, their shares, and the samples of their minibatches.
 
-Shapes: N clients, n of them in a round, b samples a minibatch.
+Shapes: N clients, n of them in a round, b samples per minibatch.
 """
 
 from collections.abc import Iterator

@@ -3,7 +3,7 @@
 On a CUDA device the host queues a complete round without waiting, and reads its numbers back while the gradients of
 the next round run. It waits earlier only if the next round depends on those numbers.
 
-Shapes: N clients, n of them in a round, D weights, b samples a minibatch; residual [N, D].
+Shapes: N clients, n of them in a round, D weights, b samples per minibatch; residual [N, D].
 """
 
 import functools

@@ -1,6 +1,6 @@
 """Any torch module as a function of one flat weight vector, and the gradients of all clients at once.
 
-Shapes: D trainable weights, n clients of a round, b samples a minibatch. Frozen parameters stay as they are; tied ones
+Shapes: D trainable weights, n clients of a round, b samples per minibatch. Frozen parameters stay fixed; tied ones
 appear once. Moving buffers, which a forward pass in training changes (BatchNorm's running statistics), are kept for
 each client, [n, ...], and averaged wherever weights are exchanged.
 """

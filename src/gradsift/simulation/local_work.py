@@ -1,6 +1,6 @@
 """The local computations of a round's clients, one part of the clients at a time.
 
-Shapes: n clients of a round, D weights, b samples a minibatch.
+Shapes: n clients of a round, D weights, b samples per minibatch.
 """
 
 import math

@@ -14,7 +14,7 @@ class Settings:
 
     batch_size: int = 32  # a client with fewer samples takes all it has
     clients_per_round: int | None = None  # all of them if None
-    delay: int = 0  # rounds by which the controller's observation is late: 0, or 1 as with one exchange a round
+    delay: int = 0  # rounds by which the controller's observation is late: 0, or 1 as with one exchange per round
     probe_samples: int = 1  # samples of each client's minibatch that the three losses are taken on
     buffers: Literal["refuse", "average"] = "refuse"  # what to do with buffers that change in training (BatchNorm)
     eval_every: int = 10  # rounds from one evaluation to the next; the first and the last round have one too

@@ -67,7 +67,7 @@ def _distribution(families: Sequence[Family]) -> Drawn | None:
     plot.axes.set_xlim(left=0)
     plot.axes.set_ylim(0, 100)
     title = "Distribution of the elements used from each client"
-    return Drawn("distribution", title, f"{title}, a line a seed.", f"Line chart: {title.lower()}.", plot.done())
+    return Drawn("distribution", title, f"{title}, one line per seed.", f"Line chart: {title.lower()}.", plot.done())
 
 
 def _sequences(families: Sequence[Family]) -> list[Drawn | None]:
