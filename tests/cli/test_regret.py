@@ -138,7 +138,7 @@ def test_a_limit_of_time_keeps_what_is_done(capsys: pytest.CaptureFixture[str]) 
         (("--seed", "3"), "--seeds N runs"),
         (("--k", "3"), "the sweep covers"),
         (("--controllers", "extended-sing"), "did you mean 'extended-sign'"),
-        (("--controllers", "fixed"), "no 'fixed'"),
+        (("--controllers", "fixed"), "unknown controller 'fixed'"),
         (("--targets", "1,x"), "--targets takes different numbers, with commas between them, got '1,x'"),
         (("--targets", ""), "--targets takes different numbers, with commas between them, got ''"),
         (("--comm-times", "1,1"), "--comm-times takes different numbers"),
