@@ -16,7 +16,7 @@ LAYERS = (
     ("errors", "check", "registry", "draws", "sparse", "check_tensors", "version", "checked", "describe"),
     ("sparsify", "values", "local", "control", "cost", "wire", "schedule", "sampling"),
     ("records",),
-    ("round", "method"),
+    ("round", "method", "contract"),
     ("simulation", "flower", "data", "models"),
     ("report", "regret"),
     ("experiments",),

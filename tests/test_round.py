@@ -107,7 +107,3 @@ def test_a_round_has_one_k_or_one_for_each_client(number: int, ks: list[int], on
     assert each.at(one) == rnd
     assert each[2:4] == rnd[2:4] == (7, 5)
     each.validate(12)
-    for start in range(len(ks)):
-        part = slice(start, start + 2)
-        assert each.rows(part) == rnd.at(ks[part])
-        assert rnd.rows(part) is rnd

@@ -115,12 +115,17 @@ class CostModel(ABC):
 
 
 _REGISTRY: Registry[CostModel] = Registry("cost", CostModel)  # type: ignore[type-abstract]
-cost_model = (
-    _REGISTRY.make
-)  # such as cost_model("link-time", up_bandwidth=1e5, down_bandwidth=1e6); ``cost_models()`` lists the names
+cost_model = _REGISTRY.make  # such as cost_model("normalized-time", comm_time=10); ``cost_models()`` lists the names
 register_cost_model = _REGISTRY.register
 describe = _REGISTRY.describe
 cost_models = _REGISTRY.names
+
+
+def checked_cost(model: CostModel, traffic: Traffic) -> float:
+    """``round_cost`` of any cost model; refuses a result that is not a finite number, or is negative."""
+    cost = model.round_cost(traffic)
+    check.real(f"the cost of a round by {model!r}", cost, low=0)
+    return float(cost)
 
 
 def _floats(name: str, value: ArrayLike) -> Floats:

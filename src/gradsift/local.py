@@ -40,9 +40,7 @@ class LocalComputation(ABC):
 
 
 _REGISTRY: Registry[LocalComputation] = Registry("local computation", LocalComputation)  # type: ignore[type-abstract]
-local_computation = (
-    _REGISTRY.make
-)  # such as local_computation("local-steps", steps=5); ``local_computations()`` lists the names
+local_computation = _REGISTRY.make  # such as local_computation("local-steps", steps=5)
 register_local_computation = _REGISTRY.register
 describe = _REGISTRY.describe
 registered = _REGISTRY.registered

@@ -23,11 +23,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gradsift import check, check_tensors
-from gradsift.control import Observation, Proposal, round_k, round_probe_k
-from gradsift.control.base import K
+from gradsift import check, check_tensors, contract
+from gradsift.control import Observation, Proposal
 from gradsift.control.estimate import estimated_sign
-from gradsift.cost import NUMBER_BYTES, Traffic
+from gradsift.control.rounding import UsedK, rounded, rounded_probe
+from gradsift.cost import NUMBER_BYTES, Traffic, checked_cost
 from gradsift.errors import GradsiftError
 from gradsift.method import Method
 from gradsift.records.record import Record, empty_record
@@ -36,7 +36,6 @@ from gradsift.sparsify.base import Round, Sparsifier
 from gradsift.values import Exact
 
 Named = dict[str, Tensor]
-UsedK = int | tuple[int, ...]  # rounded k: one number for all clients, or one for each client
 
 
 @dataclass(frozen=True)
@@ -103,18 +102,19 @@ def start(method: Method, weights: Tensor) -> Server:
 def plan(method: Method, server: Server) -> Plan:
     """The plan of the next round: k and k', rounded, the step size, and whether the clients upload."""
     number, dim, local = server.number + 1, len(server.weights), method.local
-    proposal = method.controller.propose(server.control, number)
-    k = _rounded(proposal.k, method.seed, number)
+    proposal = Proposal.plain(method.controller.propose(server.control, number))
+    k = rounded(proposal.k, method.seed, number)
     rnd = Round(number, 1, method.seed, server.offset).at(k)
     rnd.validate(dim)
     period = local.period(dim, rnd.k)
+    check.integer(f"the period of local computation {local.name!r}", period, 1)
     period_start = number - (number - 1) % period
     lr = method.lr(period_start)
     check.real(f"lr of round {period_start}", lr, low=0.0)
     return Plan(
         rnd,
         proposal,
-        None if proposal.probe_k is None else _rounded_probe(proposal.probe_k, k, method.seed, number),
+        None if proposal.probe_k is None else rounded_probe(proposal.probe_k, k, method.seed, number),
         float(lr),
         period_start,
         local.computations,
@@ -124,33 +124,15 @@ def plan(method: Method, server: Server) -> Plan:
     )
 
 
-def _rounded(k: K, seed: int, number: int) -> UsedK:
-    if isinstance(k, tuple):
-        return tuple(round_k(real_k, seed, number, client) for client, real_k in enumerate(k))
-    return round_k(k, seed, number)
-
-
-def _rounded_probe(probe_k: K, k: UsedK, seed: int, number: int) -> UsedK:
-    if isinstance(k, int):
-        if isinstance(probe_k, tuple):
-            raise GradsiftError(f"the controller proposed one k for all clients, but {len(probe_k)} values of k'")
-        return round_probe_k(probe_k, k, seed, number)
-    probe_ks = probe_k if isinstance(probe_k, tuple) else (probe_k,) * len(k)
-    if len(probe_ks) != len(k):
-        raise GradsiftError(f"the controller proposed k for {len(k)} clients, but k' for {len(probe_ks)}")
-    # A client with k = 1 also has k' = 1: there is no k' below 1.
-    return tuple(
-        round_probe_k(smaller, client_k, seed, number, client) if client_k > 1 else 1
-        for client, (smaller, client_k) in enumerate(zip(probe_ks, k, strict=True))
-    )
-
-
 def contribute(method: Method, plan: Plan, residual: Tensor) -> Sparse:
     """Step 1: each client's upload, [n, k] or [k], as the server receives it; empty in a round without an exchange.
 
     A dense upload may share memory with ``residual``, so call ``settle`` only after ``merge``.
     """
-    return method.values.rounded(_upload(method, plan, residual))
+    upload = _upload(method, plan, residual)
+    received = method.values.rounded(upload)
+    contract.check_rounded(method, plan.rnd, upload, received)
+    return received
 
 
 def encoded_contribution(method: Method, plan: Plan, residual: Tensor) -> bytes:
@@ -163,6 +145,7 @@ def _upload(method: Method, plan: Plan, residual: Tensor) -> Sparse:
         return nothing(residual)
     rnd = plan.rnd.at(plan.rnd.k) if residual.dim() == 1 else plan.rnd  # a single client has a single k
     upload = method.sparsifier.upload(residual, rnd)
+    contract.check_upload(method, rnd, residual, upload)
     if len(set(rnd.client_k or ())) > 1 and not (method.sparsifier.dense or isinstance(upload, Ragged)):
         raise GradsiftError(
             f"sparsifier {method.sparsifier.name!r} makes all uploads equally long,"
@@ -179,19 +162,22 @@ def merge(
     Nothing is read back from a CUDA device, except the size of the probe's message if ``method.charge_probe`` is set.
     """
     weights = server.weights
-    merged = method.sparsifier.merge(uploads, share, plan.rnd) if uploads.size else nothing(weights)
+    merged = nothing(weights)
+    if uploads.size:
+        merged = method.sparsifier.merge(uploads, share, plan.rnd)
+        contract.check_merged(method, plan.rnd, uploads, merged)
     merged = merged.to(weights.device)
     after = stepped(weights, merged, plan.lr)
     counts = {"contribution": kept_elements(uploads, merged.to(uploads.values.device))}
     traffic = count_traffic(method, plan, participation, uploads, merged)
     # theta(k) excludes the probe's message, because it is compared with theta(k').
-    observation = Observation(plan.proposal, method.cost.round_cost(traffic), used_k=plan.rnd.k)
+    observation = Observation(plan.proposal, checked_cost(method.cost, traffic), used_k=plan.rnd.k)
     probe_weights = change = None
     if plan.probe_k is not None:
         smaller = plan.rnd.at(plan.probe_k)
         truncated, probed = _probe(method.sparsifier, uploads, share, plan.rnd, smaller)
         probed = probed.to(weights.device)
-        probe_cost = method.cost.round_cost(count_traffic(method, plan, participation, truncated, probed))
+        probe_cost = checked_cost(method.cost, count_traffic(method, plan, participation, truncated, probed))
         observation = observation._replace(probe_cost=probe_cost, used_probe_k=smaller.k)
         change = densify(probed).to(after).sub_(densify(merged))
         probe_weights = after.sub(change, alpha=plan.lr)
@@ -200,7 +186,7 @@ def merge(
             indices = change.nonzero().squeeze(-1)
             message = Sparse(indices, change[indices], uploads.dim)
             traffic = count_traffic(method, plan, participation, uploads, merged, message)
-    cost = method.cost.round_cost(traffic)
+    cost = checked_cost(method.cost, traffic)
     done = replace(
         server,
         weights=after,
@@ -269,7 +255,7 @@ def note_counts(record: Record, counts: Named, participation: Participation) -> 
 def stepped(weights: Tensor, merged: Sparse, lr: float) -> Tensor:
     """Equation (1): the weights after a step of size ``lr`` along the sparse gradient ``merged``."""
     if isinstance(merged, Whole):
-        return weights.sub(merged.values, alpha=lr)
+        return weights.sub(merged.values.to(weights), alpha=lr)
     return weights.index_add(0, merged.indices, merged.values.to(weights), alpha=-lr)
 
 

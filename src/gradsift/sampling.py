@@ -52,8 +52,8 @@ def subsets(size: Ints, draws: NDArray[np.float64]) -> Ints:
     all of range(size[i]), padded with ``NO_SAMPLE``.
     """
     wanted = np.minimum(size, draws.shape[1])
-    chosen = np.empty(draws.shape, dtype=np.int64)
-    for j in range(draws.shape[1]):
+    chosen = np.full(draws.shape, NO_SAMPLE, dtype=np.int64)
+    for j in range(wanted.max()):
         last = size - wanted + j
         picked = np.minimum((draws[:, j] * (last + 1)).astype(np.int64), last)
         taken = (chosen[:, :j] == picked[:, None]).any(axis=1)

@@ -55,15 +55,21 @@ class Exact(ValueType):
 
 
 class _WireType(ValueType):
-    """A value type that the wire format rounds to."""
+    """A value type that the wire format rounds to while it encodes."""
+
+    type: ClassVar[str]  # the name in the wire format
+
+    def __init_subclass__(cls) -> None:
+        """Leave the rounding to the wire format, unless a subclass rounds in its own way."""
+        cls.wire_type = None if "rounded" in vars(cls) else vars(cls).get("type", cls.wire_type)
 
     def rounded(self, message: Sparse) -> Sparse:
         """The message with its values rounded as ``wire.encode`` rounds them."""
-        return wire.transmitted(message, values=self.wire_type)
+        return wire.transmitted(message, values=self.type)
 
     def encode(self, message: Sparse) -> bytes:
-        """One message [k] as bytes; the wire format rounds while it encodes."""
-        return wire.encode(message, values=self.wire_type)
+        """One message [k] as bytes."""
+        return super().encode(message) if self.wire_type is None else wire.encode(message, values=self.wire_type)
 
 
 @register_value_type("float32")
@@ -71,7 +77,7 @@ class _WireType(ValueType):
 class Float32(_WireType):
     """Single precision: 32 bits before entropy coding."""
 
-    wire_type: ClassVar[str | None] = "float32"
+    type: ClassVar[str] = "float32"
 
 
 @register_value_type("float64")
@@ -79,7 +85,7 @@ class Float32(_WireType):
 class Float64(_WireType):
     """Double precision: 64 bits before entropy coding."""
 
-    wire_type: ClassVar[str | None] = "float64"
+    type: ClassVar[str] = "float64"
 
 
 @register_value_type("float16")
@@ -87,7 +93,7 @@ class Float64(_WireType):
 class Float16(_WireType):
     """Half precision with one scale per message: 16 bits before entropy coding."""
 
-    wire_type: ClassVar[str | None] = "float16"
+    type: ClassVar[str] = "float16"
 
 
 @register_value_type("bfloat16")
@@ -95,7 +101,7 @@ class Float16(_WireType):
 class BFloat16(_WireType):
     """The upper half of a float32: 16 bits before entropy coding."""
 
-    wire_type: ClassVar[str | None] = "bfloat16"
+    type: ClassVar[str] = "bfloat16"
 
 
 @register_value_type("int8")
@@ -103,4 +109,4 @@ class BFloat16(_WireType):
 class Int8(_WireType):
     """Integers from -127 to 127 times one scale per message: 8 bits before entropy coding."""
 
-    wire_type: ClassVar[str | None] = "int8"
+    type: ClassVar[str] = "int8"

@@ -37,7 +37,7 @@ from gradsift.sparsify.fab_top_k import FabTopK
 from gradsift.sparsify.periodic_k import PeriodicK
 from gradsift.sparsify.send_all import SendAll
 from gradsift.values import Exact, Int8, ValueType
-from tests.method.drivers import CLIENTS, DRIVERS, ROUNDS, Run, assert_same_run, on_simulator
+from tests.method.drivers import CLIENTS, DRIVERS, ROUNDS, Run, assert_same_run, on_simulator, without_bytes
 from tests.registered import REGISTRIES, own_names
 from tests.simulation.problems import blobs, mlp
 
@@ -87,10 +87,7 @@ TABLE: list[Overridable] = [
         for base, options in ((OneGradient, {}), (LocalSteps, {"steps": 2}), (PeriodicAveraging, {}))
         for method in ("accumulate", "period", "computations")
     ),
-    *(
-        Overridable("values", base, "rounded", {}, {}, ["simulator"])  # a Flower client rounds while it encodes
-        for base in (Exact, Int8)
-    ),
+    *(Overridable("values", base, "rounded", {}, {}) for base in (Exact, Int8)),
     *(Overridable("values", base, "encode", {}, {}, ["flower"]) for base in (Exact, Int8)),
     *(Overridable("values", base, "encoded_size", {}, {}) for base in (Exact, Int8)),
     Overridable("cost", Money, "round_cost", {"up": 1.0, "down": 2.0}, {}),
@@ -127,14 +124,16 @@ def test_a_method_that_is_overridden_is_the_one_that_is_called(case: Overridable
     base = REGISTRIES[case.slot].make(case.base.name, **case.options)
     expected = DRIVERS[driver](**case.others, **{case.slot: base})
     assert calls == []
-    run = DRIVERS[driver](**case.others, **{case.slot: own(**case.options)})
+    runs = [DRIVERS[driver](**case.others, **{case.slot: own(**case.options)})]
     assert len(calls) >= 1
-    assert_same_run(run, expected)
     if not case.options:
         calls.clear()
-        by_name = DRIVERS[driver](**case.others, **{case.slot: "own"})
+        runs.append(DRIVERS[driver](**case.others, **{case.slot: "own"}))
         assert len(calls) >= 1
-        assert_same_run(by_name, expected)
+    if case.method == "rounded":  # what one's own class has rounded is sent exactly, which may take more bytes
+        expected, *runs = (Run(without_bytes(records), weights) for records, weights in (expected, *runs))
+    for run in runs:
+        assert_same_run(run, expected)
 
 
 def test_the_table_has_every_method_that_there_is_to_override() -> None:

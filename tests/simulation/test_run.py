@@ -387,6 +387,18 @@ def test_another_run_is_not_resumed_and_the_difference_is_named(kind: str, tmp_p
     run(tmp_path / "run", resume=True)  # the lock was let go
 
 
+def test_a_run_of_an_older_version_is_refused_as_that(tmp_path: Path) -> None:
+    """Before methods had five slots, configurations had no local computation, and checkpoints another form."""
+    run(tmp_path / "run", rounds=3)
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    del config["local"], config["values"]
+    (tmp_path / "run/config.json").write_text(json.dumps(config))
+    before = contents(tmp_path / "run")
+    with pytest.raises(GradsiftError, match="run was made by an older gradsift, which can resume it"):
+        run(tmp_path / "run", resume=True)
+    assert contents(tmp_path / "run") == before
+
+
 def test_frozen_weights_and_modes_are_part_of_the_run(tmp_path: Path) -> None:
     run(tmp_path / "run", model=models.seeded(models.resting_norm), rounds=3)
     moved = models.seeded(models.resting_norm)

@@ -23,11 +23,27 @@ class Proposal(NamedTuple):
     probe_k: K | None = None  # k', or None if the controller does not probe
     memo: dict[str, float] = {}  # noqa: RUF012  (never written to) values that the controller needs with the observation
 
+    def plain(self) -> "Proposal":
+        """The proposal with Python's own numbers, which a record can hold; refuses k that are not finite numbers."""
+        if not isinstance(self, Proposal):
+            raise GradsiftError(f"a controller must propose a Proposal, got {self!r}")
+        probe_k = None if self.probe_k is None else _plain("k'", self.probe_k)
+        return self._replace(k=_plain("k", self.k), probe_k=probe_k)
+
     def recall(self, key: str) -> float:
         """A value from the memo; an error if another controller made this proposal."""
         if key not in self.memo:
             raise GradsiftError(f"the proposal of round {self.number} has no {key!r} in its memo: {self.memo!r}")
         return self.memo[key]
+
+
+def _plain(name: str, k: K) -> K:
+    if isinstance(k, tuple) and k:
+        for number in k:
+            real(f"{name} of a client", number)
+        return tuple(map(float, k))
+    real(name, k)
+    return k if isinstance(k, int | float) else float(k)  # type: ignore[arg-type]  # a number of numpy
 
 
 class Observation(NamedTuple):

@@ -204,7 +204,7 @@ class FlatModel:
 
     def _unflatten(self, flat: Tensor) -> Named:
         lead = flat.shape[:-1]
-        return {name: flat[..., span].reshape(*lead, *self.shapes[name]) for name, span in self.spans.items()}
+        return {name: flat[..., span].reshape((*lead, *self.shapes[name])) for name, span in self.spans.items()}
 
 
 def chunks(total: int, size: int) -> Iterator[slice]:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gradsift import contract
 from gradsift.data.federated import FederatedData
 from gradsift.draws import rng
 from gradsift.method import Method
@@ -56,6 +57,7 @@ class LocalWork:
 
         with torch.random.fork_rng(devices=[residual.device] if residual.is_cuda else []), torch.enable_grad():
             self.method.local.accumulate(residual, state.server.weights, math.nan if lr is None else lr, add_gradients)
+        contract.check_count(self.method, len(losses))
         mean = losses[0] if len(losses) == 1 else torch.stack(losses).mean(dim=0)
         return Computed(mean, torch.maximum(residual.amax(1), -residual.amin(1)), buffers)
 

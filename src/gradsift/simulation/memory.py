@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from gradsift.control import round_k
+from gradsift.control import Proposal, round_k
 from gradsift.errors import GradsiftError
 from gradsift.values import Exact
 
@@ -79,7 +79,7 @@ class Needs:
 def needs(flat: "FlatModel", data: "FederatedData", method: "Method", settings: "Settings", activations: int) -> Needs:
     """The memory needs of a run whose model has ``activations`` bytes of activations for a minibatch."""
     dense, controller = method.sparsifier.dense, method.controller
-    first = controller.propose(controller.init(flat.dim, method.seed), 1).k
+    first = Proposal.plain(controller.propose(controller.init(flat.dim, method.seed), 1)).k
     k = max(first) if isinstance(first, tuple) else first
     present = settings.clients_per_round or data.num_clients
     vectors = 1 if method.local.computations == 1 else 3  # local steps also have local weights and their change

@@ -101,7 +101,8 @@ def simulate(
     check.integer("checkpoint_every", checkpoint_every, 1)
     if resume and out is None:
         raise GradsiftError("resume=True needs out=, the folder to resume")
-    stop, place = StopWhen(rounds, cost_budget, target_loss, target_accuracy), None if out is None else Path(out)
+    stop = StopWhen(rounds, cost_budget, target_loss, target_accuracy)
+    place = None if out is None else check.path("out", out)
     slots = {"sparsifier": sparsifier, "controller": controller, "cost": cost, "local": local, "values": values}
     resumed = place if resume else None
     engine = _engine(model, loss, data, {**slots, "lr": lr}, settings, resumed, device, dtype)
@@ -168,6 +169,8 @@ def _start(engine: Engine, stop: StopWhen) -> dict[str, Any]:
 
 
 def _folder(path: Path, config: dict[str, Any], extra: dict[str, Any], engine: Engine, resume: bool) -> RunFolder:
+    if not isinstance(extra, dict):
+        raise GradsiftError(f"extra_config must be a dict, got {extra!r:.80}")
     given, extra = _as_json(config), _as_json(extra)
     for key in (*given, "run", "start"):
         if key in extra:
@@ -176,6 +179,8 @@ def _folder(path: Path, config: dict[str, Any], extra: dict[str, Any], engine: E
         return RunFolder.create(path, {**extra, **given}, engine.state.arrays(), engine.state.facts())
     if "driver" in read_config(path):
         raise GradsiftError(f"{path} is a run on Flower: the simulator cannot resume it, choose another folder")
+    if "local" not in read_config(path):
+        raise GradsiftError(f"{path} was made by an older gradsift, which can resume it; this one can only report it")
     folder = RunFolder.open(path)
     try:
         changed = [

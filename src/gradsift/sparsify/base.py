@@ -38,10 +38,6 @@ class Round(NamedTuple):
             return self._replace(k=max(k), client_k=tuple(k))
         return self._replace(k=k, client_k=None)
 
-    def rows(self, part: slice) -> "Round":
-        """The same round for a slice of its clients."""
-        return self if self.client_k is None else self.at(self.client_k[part])
-
     def validate(self, dim: int) -> None:
         """Refuse values that are impossible for vectors of ``dim`` elements."""
         check.integer("round number", self.number, 1)
