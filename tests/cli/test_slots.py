@@ -157,7 +157,9 @@ def test_a_resumed_run_has_the_same_parts(module: str) -> None:
 def test_a_comparison_takes_them_and_stands_beside_another_run(capsys: pytest.CaptureFixture[str]) -> None:
     ok("run", *QUICK, "--rounds", "3", "--quiet", "--out", "earlier", "--k", "4")
     common = ["--rounds", "3", "--quiet", "--local", "local-steps", "--set", "local.steps=2", "--values", "int8"]
-    ok("compare", *QUICK, *common, "--methods", "fixed,send-all", "--k", "6", "--out", "c", "--beside", "earlier")
+    methods = ["--methods", "fixed,send-all,fedavg"]
+    ok("compare", *QUICK, *common, *methods, "--k", "6", "--out", "c", "--beside", "earlier")
+    assert method_of("c/fedavg-seed0")["local"] == {"name": "periodic-averaging"}  # its own
     for method in ("fixed", "send-all"):
         made = method_of(f"c/{method}-seed0")
         assert (made["local"]["steps"], made["values"]["name"]) == (2, "int8")

@@ -113,6 +113,8 @@ def resolve(method: str, settings: dict[str, Any]) -> dict[str, Any]:
     if sparsifier != settings["sparsifier"]:
         parts.pop("sparsifier", None)
     chosen = {**settings, "sparsifier": sparsifier, "controller": controller, "set": parts}
+    if build.make_sparsifier(chosen).local != gradsift.OneGradient():  # FedAvg keeps its own, or it would be send-all
+        chosen |= {"local": None, "set": {name: parts[name] for name in parts if name != "local"}}
     # Targets are for the table only: a run that stopped at one could not be compared at equal cost.
     chosen |= {"target_loss": None, "target_accuracy": None}
     chosen |= {"k_min": None, "k_max": None} if controller == "fixed" else {"k": None}

@@ -25,7 +25,7 @@ EXAMPLES = {
         gradsift run
         gradsift run --sparsifier fub-top-k --k 50 --rounds 200
         gradsift run --comm-time 100 --set controller.alpha=2
-        gradsift run --local local-steps --set local.steps=4 --values int8
+        gradsift run --local local-steps --set local.steps=4 --values int8 --encoded-bytes
         gradsift run --sparsifier mymodule:RandomK
         gradsift run mysettings.toml --seed 3
         gradsift run --model mymodel:net --data my.npz --lr 0.01

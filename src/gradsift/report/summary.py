@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -25,11 +25,6 @@ class Spread(NamedTuple):
     def mean(self) -> float | None:
         """The mean, or None without a value."""
         return fmean(self.values) if self.values else None
-
-    @property
-    def sd(self) -> float | None:
-        """The sample standard deviation, or None with fewer than two values."""
-        return stdev(self.values) if len(self.values) > 1 else None
 
     @property
     def low(self) -> float | None:
