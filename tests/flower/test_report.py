@@ -75,7 +75,8 @@ def test_the_numbers_of_both_are_the_same(folders: tuple[Path, Path]) -> None:
 def test_one_page_has_both(folders: tuple[Path, Path], tmp_path: Path) -> None:
     made = write_report(folders, tmp_path / "report")
     assert len(made.rows) == 2
-    assert made.notes == ()  # the same model, as far as both configurations describe it
+    # The same model, as far as both configurations describe it.
+    assert made.notes == ("Bytes on Flower are measured; bytes of simulated runs are those that their settings count.",)
     page = made.page.read_text()
     for row in made.rows:
         assert row.label in page

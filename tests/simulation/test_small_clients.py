@@ -292,3 +292,12 @@ def test_a_resumed_run_is_the_same_run(sparsifier: str, tmp_path: Path) -> None:
     run("parts", 4)
     run("parts", 9, resume=True)
     assert_same_end(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_a_model_that_cannot_take_the_smallest_minibatch_is_refused_with_a_way_out() -> None:
+    model = nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
+    options: dict[str, Any] = {"controller": gradsift.controller("fixed", k=5), "buffers": "average", "rounds": 2}
+    message = r"Expected more than 1 value per channel.*; data\.at_least\(2\) leaves out"
+    with pytest.raises(GradsiftError, match=message):
+        gradsift.simulate(model, nn.CrossEntropyLoss(), sized(1, 8, 9), lr=0.1, **options)
+    gradsift.simulate(model, nn.CrossEntropyLoss(), sized(1, 8, 9).at_least(2), lr=0.1, **options)

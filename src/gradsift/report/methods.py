@@ -50,12 +50,14 @@ def flatten(value: Any, path: str = "") -> Flat:
 
 
 def group(runs: Iterable[Run]) -> tuple[list[Method], list[str]]:
-    """Group runs to methods, in the order of their first runs; returns also a note for each run that was left out."""
+    """Group runs to methods, in the order of their first runs; returns also notes for the reader."""
     families: dict[str, list[Run]] = {}
     for run in runs:
         families.setdefault(json.dumps(_identity(run.config), sort_keys=True), []).append(run)
     notes: list[str] = []
     kept = [_longest_per_seed(part, notes) for family in families.values() for part in _by_data(family)]
+    if len({run.config.get("driver") for seeds in kept for run in seeds}) > 1:
+        notes.append("Bytes on Flower are measured; bytes of simulated runs are those that their settings count.")
     methods = [Method("", tuple(seeds), common([flatten(run.config) for run in seeds])) for seeds in kept]
     return [replace(method, label=label) for method, label in zip(methods, _labels(methods), strict=True)], notes
 

@@ -96,9 +96,15 @@ class Engine:
     def _try_model(self, settings: Settings) -> int:
         """Try the model on minibatches, to fail early; returns the bytes of activations of one minibatch."""
         classes = self.data.classes if self.data.labelled else None
-        sizes = np.minimum(self.data.size, settings.batch_size)
-        for size in dict.fromkeys((int(sizes.min()), settings.batch_size)):
-            outputs, activations = self.flat.try_batch(self.data.x[:size], self.data.y[:size], classes)
+        size, least = settings.batch_size, int(self.data.size.min())
+        outputs, activations = self.flat.try_batch(self.data.x[:size], self.data.y[:size], classes)
+        if least < size:
+            try:
+                self.flat.try_batch(self.data.x[:least], self.data.y[:least], classes)
+            except GradsiftError as problem:  # such as BatchNorm for one sample
+                raise GradsiftError(
+                    f"{problem}; data.at_least({least + 1}) leaves out the smallest clients"
+                ) from problem
         is_logits = isinstance(outputs, Tensor) and outputs.dim() == 2 and self.data.labelled
         self._has_accuracy = is_logits and outputs.shape[1] > 1 and len(self.data.test_y) > 0
         if self.flat.moving and settings.buffers == "refuse":
