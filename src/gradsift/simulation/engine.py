@@ -102,9 +102,7 @@ class Engine:
             try:
                 self.flat.try_batch(self.data.x[:least], self.data.y[:least], classes)
             except GradsiftError as problem:  # such as BatchNorm for one sample
-                raise GradsiftError(
-                    f"{problem}; data.at_least({least + 1}) leaves out the smallest clients"
-                ) from problem
+                raise GradsiftError(f"{problem}; data.at_least({least + 1}) leaves out such clients") from problem
         is_logits = isinstance(outputs, Tensor) and outputs.dim() == 2 and self.data.labelled
         self._has_accuracy = is_logits and outputs.shape[1] > 1 and len(self.data.test_y) > 0
         if self.flat.moving and settings.buffers == "refuse":
