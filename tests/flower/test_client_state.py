@@ -45,7 +45,7 @@ def state(dim: int, fill: float = 1.0, version: int = 4) -> ClientState:
         session="s",
         sessions="r s",
         report="{}",
-        sent_buffers={"buffer": torch.arange(3) + 1},
+        local_buffers={"buffer": torch.arange(3) + 1},
     )
 
 
@@ -55,7 +55,7 @@ def assert_same(one: ClientState | None, other: ClientState) -> None:
         assert getattr(one, name) == getattr(other, name), name
     assert torch.equal(one.weights, other.weights)
     assert torch.equal(one.residual, other.residual)
-    for mine, theirs in ((one.non_trainable, other.non_trainable), (one.sent_buffers, other.sent_buffers)):
+    for mine, theirs in ((one.non_trainable, other.non_trainable), (one.local_buffers, other.local_buffers)):
         assert mine.keys() == theirs.keys()
         assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 

@@ -3,6 +3,7 @@
 import copy
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,9 @@ from torch import Tensor, nn
 from gradsift import LocalSteps
 from gradsift.flower import GradientTask, SparseMod, SparseStrategy, gradient_app
 from gradsift.flower.client_state import Store
-from gradsift.flower.protocol import RECORD
+from gradsift.flower.protocol import BUFFERS, RECORD
 from gradsift.wire import Limits, decode
-from tests.flower.grid import LocalGrid
+from tests.flower.grid import Fault, LocalGrid, node_of
 
 Change = Callable[[dict[str, Tensor], Context], dict[str, Tensor]]
 CLIENTS = 3
@@ -147,6 +148,105 @@ def test_buffers_are_averaged_and_sent() -> None:
     assert strategy.refused == []
     round_of(strategy, grid, model, 3)
     torch.testing.assert_close(state(strategy, grid).non_trainable["norm.running_mean"], torch.full((3,), 2.0))
+
+
+class Periods:
+    """Rounds of FedAvg with an exchange in every third one; each training adds the client's number to the buffers."""
+
+    def __init__(self, out: Path | None = None) -> None:
+        self.model, self.out = Normed(), out
+        self.given: dict[int, float] = {}  # client -> its running mean, in the last round
+        self.grid = LocalGrid(ordinary(self.change), CLIENTS)
+        self.start()
+
+    def start(self) -> None:
+        """A server that starts or goes on."""
+        self.strategy = SparseStrategy(
+            self.model, sparsifier="fedavg", k=3, buffers="average", out=self.out, fraction_evaluate=0
+        )
+
+    def change(self, given: dict[str, Tensor], context: Context) -> dict[str, Tensor]:
+        self.given[int(context.node_config["partition-id"])] = float(given["norm.running_mean"][0])
+        return moving(given, context)
+
+    def ask(self, faults: dict[int, Fault] | None = None) -> list[Message]:
+        """The first half of a round: the replies, which the server has not seen yet."""
+        self.given.clear()
+        self.grid.faults = lambda node, _: (faults or {}).get(node - node_of(0), "")
+        arrays = ArrayRecord(self.model.state_dict())
+        messages = list(self.strategy.configure_train(1, arrays, ConfigRecord({"x": 5}), self.grid))
+        self.sent = {m.metadata.dst_node_id - node_of(0) for m in messages if BUFFERS in m.content}
+        return self.grid.send_and_receive(messages)
+
+    def play(self, **faults: Fault) -> tuple[dict[int, float], set[int]]:
+        """A round: the running means that the clients trained from, and the clients that buffers were sent to."""
+        self.strategy.aggregate_train(1, self.ask({int(client[1:]): fault for client, fault in faults.items()}))
+        return dict(self.given), self.sent
+
+    @property
+    def mean(self) -> float:
+        """The server's."""
+        return float(self.strategy.rounds.non_trainable["norm.running_mean"][0])
+
+
+def test_between_exchanges_each_client_keeps_its_buffers() -> None:
+    run = Periods()
+    assert run.play() == ({0: 0, 1: 0, 2: 0}, set())
+    assert run.play(c2="reply lost") == ({0: 0, 1: 1, 2: 2}, set())
+    assert run.mean == 0
+    # Client 1 misses the exchange: what it has of its own is not taken into the next period.
+    assert run.play(c1="lost") == ({0: 0, 2: 4}, set())
+    assert run.mean == 3  # of 0 and 6
+    # The server cannot know that client 2 has its buffers, and sends them again; the client's own are newer.
+    assert run.play(c2="reply lost") == ({0: 3, 1: 3, 2: 3}, {0, 1, 2})
+    assert run.play() == ({0: 3, 1: 4, 2: 5}, {2})
+    # Nobody answers in the exchange.
+    assert run.play(c0="lost", c1="lost", c2="reply lost") == ({2: 7}, set())
+    assert run.mean == 3
+    assert run.play() == ({0: 3, 1: 3, 2: 3}, {0, 1, 2})
+    assert run.play() == ({0: 3, 1: 4, 2: 5}, set())
+    assert run.play() == ({0: 3, 1: 5, 2: 7}, set())
+    assert run.mean == 6  # of 3, 6 and 9
+
+
+def test_orders_of_a_period_that_come_twice_are_answered_with_the_same_buffers() -> None:
+    run = Periods()
+    for number in (1, 2, 3):
+        first = run.ask()
+        messages = run.grid.sent[-CLIENTS:]
+        run.given.clear()
+        again = run.grid.send_and_receive(messages)
+        assert run.given == {}
+        assert [reply.content for reply in first] == [reply.content for reply in again]
+        assert {BUFFERS in reply.content for reply in again[1:]} == {number == 3}
+        run.strategy.aggregate_train(1, again)
+    assert run.mean == 3
+
+
+def test_buffers_in_a_round_without_an_exchange_are_refused() -> None:
+    run = Periods()
+    run.play()
+    replies = run.ask()
+    replies[1].content[BUFFERS] = ArrayRecord({"norm.running_mean": torch.ones(3)})
+    run.strategy.aggregate_train(1, replies)
+    (refusal,) = run.strategy.refused
+    assert (refusal.client, refusal.reason) == (1, "it sent buffers in a round without an exchange")
+    assert run.mean == 0
+
+
+def test_buffers_of_a_period_when_the_server_is_killed_before_it_merges(tmp_path: Path) -> None:
+    """As the gradients of that training stay in the residual, its buffers stay."""
+    run = Periods(tmp_path / "run")
+    run.play()
+    run.play()
+    run.ask()
+    assert run.given == {0: 0, 1: 2, 2: 4}
+    run.strategy._log.close()
+    run.start()
+    assert run.play()[0] == {0: 0, 1: 3, 2: 6}
+    assert run.mean == 4  # of 0, 4 and 8
+    assert run.play() == ({0: 4, 1: 4, 2: 4}, {0, 1, 2})
+    run.strategy._log.close()
 
 
 class Small(nn.Module):

@@ -23,6 +23,7 @@ from gradsift import (
     NormalizedTime,
     Settings,
 )
+from gradsift.control.fixed import Fixed
 from gradsift.cost import Energy
 from gradsift.flower import GradientTask, SparseStrategy, gradient_app
 from gradsift.records.record import COLUMNS
@@ -32,7 +33,7 @@ from gradsift.sparse import Sparse
 from gradsift.values import ValueType, register_value_type, value_types
 from tests.flower.each_its_own import EachItsOwn
 from tests.flower.grid import LocalGrid
-from tests.flower.ledger import end
+from tests.flower.ledger import end, state_of
 from tests.registered import own_names
 from tests.simulation.problems import blobs, mlp
 
@@ -271,6 +272,38 @@ def test_averaged_buffers(encoded_bytes: bool, local: LocalSteps | None, exchang
     assert twins.engine.state.buffers.keys() == twins.strategy.rounds.non_trainable.keys()
 
 
+class Watching(Fixed):
+    """Is told of losses, and changes nothing."""
+
+    name = "watching"
+    learns = True
+
+
+@pytest.mark.parametrize("clients", [None, 3])
+@pytest.mark.parametrize("controller", [Fixed(9), Watching(9)], ids=["fixed", "watching"])
+def test_buffers_between_exchanges(controller: Fixed, clients: int | None, exchanges: int) -> None:
+    """Each client of a period goes on with its own; losses are those of the server's."""
+    cost = LinkTime(up_bandwidth=BANDWIDTHS, down_bandwidth=400.0)
+    method = method_of("fedavg", controller, cost=cost, seed=5)
+    twins = Twins(method, exchanges, model=Normed(), clients_per_round=clients, buffers="average")
+    sent = []
+    for number in range(1, 14):
+        twins.play(number)
+        twins.assert_same_round()
+        record = twins.strategy.records[-1]
+        assert (record["loss_after"] is not None) == (controller.learns and number > 2 - exchanges)
+        sent.append(record["up_elements"])
+        states = {client: state_of(twins.strategy, twins.grid, client) for client in range(CLIENTS)}
+        own = {client: state for client, state in states.items() if state is not None and state.uploaded == number}
+        assert len(own) == (clients or CLIENTS)
+        for (client, state), name in itertools.product(own.items(), twins.engine.state.buffers):
+            if not record["up_elements"]:
+                mine, theirs = state.local_buffers[name], twins.engine.state.local_buffers[name][client]
+                torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-9)
+    assert sent == [0, 0, 63] * 4 + [0]
+    assert twins.strategy.refused == []
+
+
 CONTINUED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "the offset of the permutation": ({"sparsifier": "periodic-k"}, {}),
     "local steps": ({"sparsifier": "fab-top-k", "local": LocalSteps(3)}, {"clients_per_round": 3}),
@@ -278,6 +311,11 @@ CONTINUED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "rounded values": ({"sparsifier": "fab-top-k", "values": "int8"}, {}),
     "a k for each client": ({"sparsifier": "fab-top-k", "controller": EachItsOwn(CLIENTS)}, {}),
     "buffers": ({"sparsifier": "fab-top-k", "cost": COSTS[1]}, {"model": Normed(), "buffers": "average"}),
+    "buffers of a period": ({"sparsifier": "fedavg"}, {"model": Normed(), "buffers": "average"}),
+    "buffers of some clients of a period": (
+        {"sparsifier": "fedavg", "cost": COSTS[1], "seed": 5},
+        {"model": Normed(), "buffers": "average", "clients_per_round": 3},
+    ),
 }
 
 

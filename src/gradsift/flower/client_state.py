@@ -42,7 +42,7 @@ class ClientState:
     session: str = ""  # the session of the last upload
     sessions: str = ""  # all sessions in which the client has uploaded, separated by spaces
     report: str = ""  # the report that went with the upload, as JSON, to answer a repeated order
-    sent_buffers: Named = field(default_factory=dict)  # the buffers that went with the upload
+    local_buffers: Named = field(default_factory=dict)  # the buffers that training changed since the last exchange
 
 
 # The names of facts in a saved state -> the fields that they hold.
@@ -75,7 +75,7 @@ class Store:
             named["residual"],
             under_prefix("rest/", named),
             upload=b"" if upload == b"-" else upload,
-            sent_buffers=under_prefix("moved/", named),
+            local_buffers=under_prefix("moved/", named),
             **{name: facts[fact] for fact, name in FIELDS.items()},
         )
 
@@ -86,7 +86,7 @@ class Store:
         facts |= {"experiment": self.experiment, "saved": self.saved}
         fixed = {"weights": state.weights, "residual": state.residual} | with_prefix("rest/", state.non_trainable)
         upload = torch.frombuffer(bytearray(state.upload or b"-"), dtype=torch.uint8)  # an array must not be empty
-        named = fixed | {"upload": upload} | with_prefix("moved/", state.sent_buffers)
+        named = fixed | {"upload": upload} | with_prefix("moved/", state.local_buffers)
         arrays = {name: value.numpy() for name, value in named.items()}
         # The upload does not count, so that the choice does not depend on k.
         if not self.always_file and sum(value.nbytes for value in fixed.values()) <= CONTEXT_LIMIT:

@@ -125,6 +125,8 @@ class Inbox:
     def _changed_buffers(self, content: RecordDict) -> Named:
         if self.orders.order.buffers == "refuse":
             raise GradsiftError("it sent buffers, but the strategy refuses them")
+        if not self.orders.plan.exchange:
+            raise GradsiftError("it sent buffers in a round without an exchange")
         try:
             buffers = dict(content.array_records[BUFFERS].to_torch_state_dict())
         except Exception as problem:  # numpy raises various errors for bytes that are not an array

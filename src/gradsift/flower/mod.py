@@ -69,7 +69,7 @@ class SparseMod:
             return _reply(message, self._report(order, client, state))
         this = (order.act, order.session, order.number)
         if state is not None and state.report and this == ("train", state.session, state.uploaded):
-            return _repeated_reply(message, state)
+            return _repeated_reply(message, order, state)
         try:
             state, before, reset = sync(state, order, _arrays(message, FULL), _arrays(message, BUFFERS) or {})
         except Behind as problem:
@@ -87,7 +87,7 @@ class SparseMod:
         if order.act == "train":
             state, report, metrics = _train(order, state, report, call)
             store.save(state)
-            return _reply(message, report, metrics, state.sent_buffers)
+            return _reply(message, report, metrics, _sent_buffers(order, state))
         store.save(state)
         if order.act == "probe":
             return _reply(message, report)
@@ -141,7 +141,7 @@ def _train(
     method, layout = order.method(), state.layout
     plan = order.plan(method)
     plan.rnd.validate(layout.dim)
-    non_trainable, answers = dict(state.non_trainable), list[Metrics]()
+    non_trainable, answers = state.non_trainable | state.local_buffers, list[Metrics]()
 
     def add_gradients(total: Tensor, point: Tensor, step: int) -> None:
         number = order.steps_before + 1 + step if plan.steps > 1 else None
@@ -167,7 +167,7 @@ def _train(
         session=order.session,
         sessions=" ".join(dict.fromkeys([*state.sessions.split(), order.session])),
         report=json.dumps(to_repeat),
-        sent_buffers={n: v for n, v in non_trainable.items() if v is not state.non_trainable.get(n)},
+        local_buffers={n: v for n, v in non_trainable.items() if v is not state.non_trainable.get(n)},
     )
     return state, report, metrics
 
@@ -232,9 +232,14 @@ def _reply(
     return Message(content, reply_to=message)
 
 
-def _repeated_reply(message: Message, state: ClientState) -> Message:
+def _sent_buffers(order: Order, state: ClientState) -> Named:
+    """The buffers that go with an upload: between two exchanges the client keeps its own."""
+    return state.local_buffers if order.exchange else {}
+
+
+def _repeated_reply(message: Message, order: Order, state: ClientState) -> Message:
     """The reply to an order that the client has followed already."""
     report = json.loads(state.report) | {"upload": state.upload}
     metrics = {name: MetricRecord(values) for name, values in report.pop("metrics").items()}
     report["losses"] = tuple(report["losses"])
-    return _reply(message, Report(**report), metrics, state.sent_buffers)
+    return _reply(message, Report(**report), metrics, _sent_buffers(order, state))

@@ -28,6 +28,7 @@ class Orders:
             lr=plan.lr,
             steps_before=plan.steps_before,
             exchange=plan.exchange,
+            last_exchange=rounds.last_exchange,
         )
         self._change = functools.cache(lambda version: encode(rounds.missed(version)))
 
@@ -41,7 +42,7 @@ class Orders:
             content[FULL] = self._full
         else:
             order = replace(order, base=known.version, change=self._change(known.version))
-            if rounds.averaged:
+            if rounds.averaged and known.version < rounds.last_exchange:
                 content[BUFFERS] = ArrayRecord({name: rounds.non_trainable[name] for name in sorted(rounds.averaged)})
         merged = known.merged_upload
         if merged is not None:

@@ -24,7 +24,7 @@ from gradsift.round import Plan
 from gradsift.sparsify import Round, sparsifier
 from gradsift.values import value_type
 
-PROTOCOL = 3
+PROTOCOL = 4
 RECORD = "gradsift"  # the key of an Order or a Report in a message
 FULL = "gradsift-full"  # ArrayRecord: the flat weights and the non-trainable entries
 BUFFERS = "gradsift-buffers"  # ArrayRecord: the non-trainable entries that change in training
@@ -62,6 +62,7 @@ class Order:
     lr: float = 1.0
     steps_before: int = 0  # gradients that a client has computed by now if it took part in all rounds
     exchange: bool = True  # whether the client is to upload
+    last_exchange: int = 0  # the last round with an exchange that the server has completed; 0 if there is none
     buffers: str = "refuse"
     arrays_key: str = "arrays"  # the names of the records for the client's own functions
     config_key: str = "config"

@@ -81,6 +81,7 @@ class Rounds:
     pending: Pending | None = None
     clients: dict[int, Client] = field(default_factory=dict)  # by first appearance, then by number
     averaged: set[str] = field(default_factory=set)  # non-trainable entries that training has changed
+    last_exchange: int = 0  # the last round with an exchange, in which buffers were averaged; 0 if there is none
 
     @property
     def weights(self) -> Tensor:
@@ -161,8 +162,13 @@ class Rounds:
         self.changed[outcome.merged.indices] = number
         return outcome.record
 
-    def average_buffers(self, buffers: Mapping[int, Named], uploads: Mapping[int, Upload]) -> None:
-        """Average the buffers that training changed; a client that does not send one has kept the server's."""
+    def average_buffers(self, plan: Plan, buffers: Mapping[int, Named], uploads: Mapping[int, Upload]) -> None:
+        """In a round with an exchange, average the buffers that training changed since the last one.
+
+        A client that does not send one has kept the server's.
+        """
+        if not plan.exchange:
+            return
         clients, share = self._shares(uploads)
         stacked = {
             name: torch.stack([buffers.get(client, {}).get(name, self.non_trainable[name]) for client in clients])
@@ -170,6 +176,7 @@ class Rounds:
         }
         self.non_trainable |= round.average_buffers(stacked, share)
         self.averaged |= stacked.keys()
+        self.last_exchange = plan.rnd.number
 
     def _shares(self, uploads: Mapping[int, Upload]) -> tuple[list[int], Tensor]:
         """The clients that uploaded, in the order of all clients, and [n] the weight of each upload."""

@@ -146,6 +146,7 @@ class RunLog:
             "controller in use": text(rounds.method.controller),
             **{name: getattr(rounds.server, name) for name in COUNTS},
             "moving": sorted(rounds.averaged),
+            "last_exchange": rounds.last_exchange,
             "clients": clients,
             "pending": None if pending is None else pending.seen.as_json(),
             "open_record": self.open_record,
@@ -170,7 +171,8 @@ class RunLog:
         self.experiment, self.open_record = facts["experiment"], facts["open_record"]
         server = Server(tensors["weights"], **{name: facts[name] for name in COUNTS})
         non_trainable, averaged = under_prefix("rest/", tensors), set(facts["moving"])
-        return Rounds(method, server, non_trainable, tensors["changed"], pending, clients, averaged)
+        last_exchange = facts.get("last_exchange", server.number)  # earlier versions averaged buffers in every round
+        return Rounds(method, server, non_trainable, tensors["changed"], pending, clients, averaged, last_exchange)
 
 
 def _checked_method(facts: Facts, options: Options) -> Method:

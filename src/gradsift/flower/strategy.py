@@ -171,7 +171,7 @@ class SparseStrategy(FlowerArguments, Strategy):
             return None, None
         inbox = self._inbox(replies, train=True)
         observed = self.rounds.observe([*inbox.losses.values()]) if self.options.exchanges == 1 else None
-        self.rounds.average_buffers(inbox.buffers, inbox.uploads)
+        self.rounds.average_buffers(self._orders.plan, inbox.buffers, inbox.uploads)
         record = self.rounds.merge(self._orders.plan, inbox.uploads)
         self._merged = list(inbox.uploads)
         if observed is not None:

@@ -52,7 +52,10 @@ def sync(
         before = replaced(weights, decode(order.before, Limits.of(layout.dim)))
     if state is None or state.layout != layout:
         state = ClientState(layout, weights, torch.zeros_like(weights), non_trainable)
-    state = replace(state, weights=weights, non_trainable=non_trainable | buffers, version=order.version)
+    # A client that trained last before the exchange, or is ahead of the server, starts from the server's buffers.
+    local = state.local_buffers if order.base != NEVER and state.uploaded > order.last_exchange else {}
+    non_trainable = non_trainable | buffers
+    state = replace(state, weights=weights, non_trainable=non_trainable, local_buffers=local, version=order.version)
     settled, reset = _settle(state, order, changed)
     return settled, before, reset
 
