@@ -8,13 +8,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
 from torch import nn
 
 import gradsift
-from gradsift import GradsiftError
+from gradsift import Controller, CostModel, GradsiftError, Observation, Proposal
+from gradsift.cost import Traffic
 from gradsift.errors import TakenError
 from gradsift.flower import GradientTask, SparseStrategy, gradient_app
 from gradsift.flower.protocol import RECORD
@@ -455,27 +457,70 @@ def test_the_folder_of_a_deployment_is_refused_by_the_simulator(tmp_path: Path) 
 # Clients that come later.
 
 
-def test_a_new_client_leaves_the_earlier_ones_their_places(tmp_path: Path) -> None:
-    """Whatever its number is: what a place in a record says is about the same client in all rounds."""
-    out, grid = tmp_path / "run", LocalGrid(app, 6)
-    late = {client: grid.contexts.pop(node_of(client)) for client in (0, 3)}
-    strategy = strategy_of(out=out, k=11)  # all that a client sends is kept
-    play(strategy, grid)
-    grid.contexts[node_of(3)] = late[3]
-    play(strategy, grid)
+class Own(Controller[None]):
+    """k for each of four places, always the same."""
+
+    learns = False
+
+    def init(self, dim: int, seed: int = 0) -> None:
+        del dim, seed
+
+    def propose(self, state: None, number: int) -> Proposal:
+        del state
+        return Proposal(number, (2.0, 4.0, 6.0, 8.0))
+
+    def update(self, state: None, seen: Observation) -> None:
+        del state, seen
+
+
+class Places(CostModel):
+    """The digits of a cost are the places of those that took part, the first on the right."""
+
+    def round_cost(self, traffic: Traffic) -> float:
+        return float(sum(10**place for place in np.flatnonzero(traffic.took_part)))
+
+
+def test_places_are_those_of_the_numbers_whoever_comes_first(tmp_path: Path) -> None:
+    """Of k, of rates and of contributions: client 3 comes in round 2, client 0 in round 3, then the server restarts."""
+    out, grid = tmp_path / "run", LocalGrid(app, 4)
+    late = {client: grid.contexts.pop(node_of(client)) for client in (3, 0)}
+    asked: list[dict[int, int]] = []
+
+    def go_on(strategy: SparseStrategy) -> None:
+        before = len(grid.sent)
+        play(strategy, grid)
+        orders = [(m.metadata.dst_node_id - node_of(0), m.content.config_records[RECORD]) for m in grid.sent[before:]]
+        asked.append({client: int(str(order["k"])) for client, order in orders if order["act"] == "train"})
+
+    def server() -> SparseStrategy:
+        return strategy_of(out=out, sparsifier="unidirectional-top-k", controller=Own(), cost=Places())
+
+    strategy = server()
+    for joins in (None, 3, 0):
+        if joins is not None:
+            grid.contexts[node_of(joins)] = late[joins]
+        go_on(strategy)
     end(strategy)
-    grid.contexts[node_of(0)] = late[0]
-    strategy = strategy_of(out=out, k=11)
-    play(strategy, grid)
+    strategy = server()
     absent = grid.contexts.pop(node_of(1))
-    play(strategy, grid)
+    go_on(strategy)
     grid.contexts[node_of(1)] = absent
-    play(strategy, grid)
+    go_on(strategy)
     end(strategy)
-    used = [record["contribution"] for record in strategy.records]
-    assert [len(each) for each in used] == [4, 5, 6, 6, 6]
-    assert list(strategy.rounds.clients) == [1, 2, 4, 5, 3, 0]
-    assert [[place for place, count in enumerate(each) if not count] for each in used] == [[], [], [], [0], []]
+    assert strategy.refused == []
+    assert list(strategy.rounds.clients) == [0, 1, 2, 3]
+    everyone = {0: 2, 1: 4, 2: 6, 3: 8}
+    assert asked == [{1: 2, 2: 4}, {1: 2, 2: 4, 3: 6}, everyone, {0: 2, 2: 6, 3: 8}, everyone]
+    records = strategy.records  # every element that is sent is kept
+    assert [record["contribution"] for record in records] == [
+        [2, 4],
+        [2, 4, 6],
+        [2, 4, 6, 8],
+        [2, 0, 6, 8],
+        [2, 4, 6, 8],
+    ]
+    assert [record["client_k"] for record in records] == [list(by_client.values()) for by_client in asked]
+    assert [record["round_cost"] for record in records] == [11, 111, 1111, 1101, 1111]
 
 
 def test_numbers_beyond_those_of_floats_are_told_apart() -> None:

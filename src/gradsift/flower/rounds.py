@@ -79,7 +79,7 @@ class Rounds:
     non_trainable: Named
     changed: Tensor  # [D] int32: the version in which each weight changed last
     pending: Pending | None = None
-    clients: dict[int, Client] = field(default_factory=dict)  # by first appearance, then by number
+    clients: dict[int, Client] = field(default_factory=dict)  # in ascending order of their numbers
     averaged: set[str] = field(default_factory=set)  # non-trainable entries that training has changed
     last_exchange: int = 0  # the last round with an exchange, in which buffers were averaged; 0 if there is none
 
@@ -95,12 +95,13 @@ class Rounds:
 
     def register(self, reports: Iterable[Report]) -> None:
         """Note which weights newly connected clients hold; every later order checks it again."""
-        for report in sorted(reports, key=lambda report: int(report.client)):
+        for report in reports:
             client = self.clients.setdefault(int(report.client), Client())
             client.can_probe = report.can_probe
             current = report.version == self.version and report.checksum == checksum(self.weights)
             client.version = report.version if current or 0 <= report.version < self.version else NEVER
             client.set_settled(client.merged_upload is not None and report.settled == client.merged_upload.checksum)
+        self.clients = dict(sorted(self.clients.items()))
 
     def missed(self, version: int) -> Sparse:
         """The weights that have changed since ``version``, with their current values."""
