@@ -20,7 +20,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.supercore import log
 from torch import Tensor
 
-from gradsift import check, check_tensors, round
+from gradsift import check, check_tensors, contract, round
 from gradsift.errors import GradsiftError
 from gradsift.flower.client_state import ClientState, Store
 from gradsift.flower.layout import Layout, Named
@@ -155,6 +155,7 @@ def _train(
 
     residual = state.residual.clone()
     method.local.accumulate(residual, state.weights, order.lr, add_gradients)
+    contract.check_count(method, len(answers))
     check_tensors.finite("the residual", residual)
     report = replace(report, upload=round.encoded_contribution(method, plan, residual))
     metrics = _over_steps(answers)
