@@ -1,6 +1,5 @@
 """Settings of every test: the same examples in every run, one thread, Ctrl-C as in a terminal."""
 
-import os
 import signal
 
 import pytest
@@ -18,11 +17,6 @@ torch.set_num_threads(1)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts a job in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_xdist_auto_num_workers() -> int:
-    """One process more than cores: those that try deployments wait most of the time."""
-    return (os.cpu_count() or 1) + 1
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

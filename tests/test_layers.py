@@ -76,6 +76,7 @@ def test_what_reads_records_imports_no_torch(part: str) -> None:
     without_torch("\n".join(f"import {name.removesuffix('.__init__')}" for name in names))
 
 
+@pytest.mark.slow
 def test_a_report_is_written_without_torch(tmp_path: Path) -> None:
     folder = write(tmp_path / "run", config(), records(12))
     without_torch(f"from gradsift.cli.main import main\nassert main(['report', {str(folder)!r}]) == 0")

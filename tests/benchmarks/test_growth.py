@@ -35,6 +35,7 @@ def test_a_small_sweep_measures_writes_and_draws(
     assert "weights D" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_point_that_does_not_fit_is_left_out_with_the_arithmetic(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -154,6 +154,7 @@ def test_a_resumed_run_has_the_same_parts(module: str) -> None:
     assert records("a") == records("whole")
 
 
+@pytest.mark.slow
 def test_a_comparison_takes_them_and_stands_beside_another_run(capsys: pytest.CaptureFixture[str]) -> None:
     ok("run", *QUICK, "--rounds", "3", "--quiet", "--out", "earlier", "--k", "4")
     common = ["--rounds", "3", "--quiet", "--local", "local-steps", "--set", "local.steps=2", "--values", "int8"]

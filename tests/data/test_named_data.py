@@ -218,6 +218,7 @@ def test_bad_input(
         load(source, **options)
 
 
+@pytest.mark.slow
 def test_importing_brings_nothing_that_is_optional() -> None:
     code = (
         "import sys, gradsift, gradsift.data, gradsift.models; print({'sklearn', 'pandas', 'scipy'} & set(sys.modules))"

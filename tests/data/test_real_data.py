@@ -9,6 +9,8 @@ import torch
 from gradsift.data import FederatedData, describe, femnist, load_npz
 from gradsift.models import model
 
+pytestmark = pytest.mark.slow  # reads much data
+
 
 def weights(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())

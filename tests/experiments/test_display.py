@@ -25,7 +25,7 @@ def record(number: int, **others: Any) -> Record:
 
 @pytest.mark.parametrize("columns", [80, 100, 200])
 def test_every_number_is_seen_in_a_terminal_of_any_usual_width(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.get_terminal_size", lambda *_: os.terminal_size((columns, 24)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_, **__: os.terminal_size((columns, 24)))
     stream = Terminal()
     with Display("digits-fab-top-k-extended-sign", 300, None, stream=stream) as display:
         display.round(record(150))

@@ -79,6 +79,7 @@ def test_a_given_folder_is_used_for_any_size(tmp_path: Path) -> None:
     assert_same(Store(context(), EXPERIMENT, "3", tmp_path).load(), replace(state(10), upload=b""))
 
 
+@pytest.mark.slow
 def test_thirty_million_weights_are_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
     where = context()

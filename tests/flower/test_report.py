@@ -72,6 +72,7 @@ def test_the_numbers_of_both_are_the_same(folders: tuple[Path, Path]) -> None:
     assert one.least_used.mean == pytest.approx(other.least_used.mean)
 
 
+@pytest.mark.slow
 def test_one_page_has_both(folders: tuple[Path, Path], tmp_path: Path) -> None:
     made = write_report(folders, tmp_path / "report")
     assert len(made.rows) == 2
@@ -82,6 +83,7 @@ def test_one_page_has_both(folders: tuple[Path, Path], tmp_path: Path) -> None:
         assert row.label in page
 
 
+@pytest.mark.slow
 def test_the_command_has_both(folders: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", *map(str, folders), "--out", str(tmp_path / "report")]) == 0
     assert (tmp_path / "report" / "index.html").is_file()
@@ -90,6 +92,7 @@ def test_the_command_has_both(folders: tuple[Path, Path], tmp_path: Path, capsys
         assert row.label in printed
 
 
+@pytest.mark.slow
 def test_seeds_of_a_deployment_are_one_method(tmp_path: Path) -> None:
     for seed in (0, 1):
         deploy(tmp_path / str(seed), blobs(CLIENTS), seed=seed)

@@ -28,8 +28,8 @@ def close(found: Any, want: Any, tolerance: float) -> bool:
 
 
 def _marks(name: str) -> list[pytest.MarkDecorator]:
-    """Of the runs on Flower, which take longest, two are fast tests."""
-    fast = not name.startswith("flower") or name.startswith("flower fab-top-k+extended-sign")
+    """Fast tests are the simulated runs in double precision, and two on Flower."""
+    fast = name.startswith("flower fab-top-k+extended-sign") or not ("flower" in name or "float32" in name)
     return [] if fast else [pytest.mark.slow]
 
 

@@ -9,6 +9,8 @@ import gradsift
 from gradsift.report import summarise, write_report
 from tests.simulation.problems import blobs, mlp
 
+pytestmark = pytest.mark.slow  # draws many pages
+
 
 def test_runs_of_the_simulator(tmp_path: Path) -> None:
     results = {}

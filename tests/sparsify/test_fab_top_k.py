@@ -54,6 +54,7 @@ def test_it_equals_the_procedure_at_every_k(residual: torch.Tensor) -> None:
         selected(residual, k)
 
 
+@pytest.mark.slow
 def test_it_equals_the_procedure_on_larger_cases() -> None:
     source = np.random.default_rng(0)
     for trial in range(1500):

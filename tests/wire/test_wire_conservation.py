@@ -11,6 +11,8 @@ from torch import Tensor
 from gradsift import Round, Sparse, densify, sparsifier
 from gradsift.wire import VALUE_TYPES, Limits, decode, encode, transmitted
 
+pytestmark = pytest.mark.slow  # many runs
+
 CLIENTS, DIM, ROUNDS = 4, 120, 25
 METHODS = ["fab-top-k", "fub-top-k", "unidirectional-top-k", "periodic-k", "send-all"]
 

@@ -15,6 +15,7 @@ from tests.wire import hostile
 from tests.wire.messages import INDICES, any_bits, message, top
 
 
+@pytest.mark.slow
 def test_thousands_of_damaged_payloads() -> None:
     refusals = [hostile.attempt(data) for data in hostile.payloads(seed=3, count=12_000)]
     assert 500 < refusals.count(None) < 6_000

@@ -63,6 +63,7 @@ def test_the_slow_decoder_reads_whatever_ours_writes(sparse: Sparse, values: str
     assert hexes(slow.values) == hexes(fast.values.tolist())
 
 
+@pytest.mark.slow
 def test_the_two_agree_on_hostile_payloads() -> None:
     """A difference would be a rule that the page does not state, or one that we do not keep."""
     accepted = 0

@@ -23,6 +23,7 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
     return found
 
 
+@pytest.mark.slow
 def test_k_is_drawn_to_the_last_round_though_costs_are_compared_where_both_have_them(
     caught: dict[str, Figure], tmp_path: Path
 ) -> None:
