@@ -9,10 +9,10 @@ STAMP := $(VENV)/.installed
 run: $(STAMP)
 	$(BIN)/gradsift compare --out runs/main
 
-# Everything, in one process more than there are cores: the tests of deployments wait most of the time.
+# Everything.
 test: $(STAMP) lint
 	scripts/ensure_chromium.sh
-	$(BIN)/pytest -n $$($(BIN)/python -c 'import os; print(os.cpu_count() + 1)') --dist worksteal
+	$(BIN)/pytest -n auto --dist worksteal
 
 # In about a minute, while you work: no slow tests, and a tenth of the examples of each property.
 check: $(STAMP) lint
