@@ -170,8 +170,9 @@ def merge(
     after = stepped(weights, merged, plan.lr)
     counts = {"contribution": kept_elements(uploads, merged.to(uploads.values.device))}
     traffic = count_traffic(method, plan, participation, uploads, merged)
+    cost = checked_cost(method.cost, traffic)
     # theta(k) excludes the probe's message, because it is compared with theta(k').
-    observation = Observation(plan.proposal, checked_cost(method.cost, traffic), used_k=plan.rnd.k)
+    observation = Observation(plan.proposal, cost, used_k=plan.rnd.k)
     probe_weights = change = None
     if plan.probe_k is not None:
         smaller = plan.rnd.at(plan.probe_k)
@@ -186,7 +187,7 @@ def merge(
             indices = change.nonzero().squeeze(-1)
             message = Sparse(indices, change[indices], uploads.dim)
             traffic = count_traffic(method, plan, participation, uploads, merged, message)
-    cost = checked_cost(method.cost, traffic)
+            cost = checked_cost(method.cost, traffic)
     done = replace(
         server,
         weights=after,

@@ -87,11 +87,20 @@ class Engine:
         self.working_on = 0  # the round that an error belongs to
         self._open: OpenRound | None = None
         self._finished: Record | None = None  # of the round before, if ``begin`` has finished it
-        buffers = sum(value.numel() for value in self.flat.buffers().values())
-        self._everyone = Clients.everyone(self.data, settings.batch_size, buffers, dtype)
-        self._streams = memory.must_stream(memory.needs(self.flat, self.data, method, settings, activations), device)
-        self.state = self._initial(dtype)
-        round.plan(method, self.state.server).for_clients(self._everyone.present)  # to fail early
+        buffers = self.flat.buffers()
+        numbers = sum(value.numel() for value in buffers.values())
+        self._everyone = Clients.everyone(self.data, settings.batch_size, numbers, dtype)
+        server = round.start(method, self.flat.weights())
+        first = round.plan(method, server).for_clients(self._everyone.present)  # also to fail early
+        needs = memory.needs(self.flat, self.data, method, settings, first.rnd.k, activations)
+        self._streams = memory.must_stream(needs, device)
+        shape = (data.num_clients, self.flat.dim)
+        self.state = State(
+            server=server,
+            residual=server.weights.new_zeros(shape, device="cpu" if self._streams else device),
+            buffers=buffers,
+            local_buffers=self._for_all_clients(buffers),
+        )
 
     def _try_model(self, settings: Settings) -> int:
         """Try the model on minibatches, to fail early; returns the bytes of activations of one minibatch."""
@@ -115,15 +124,6 @@ class Engine:
         rows = torch.from_numpy(self.data.start[:2, None] + first)
         self.flat.enable_one_pass(self.data.x[rows], self.data.y[rows])
         return activations
-
-    def _initial(self, dtype: torch.dtype) -> State:
-        shape, buffers = (self.data.num_clients, self.flat.dim), self.flat.buffers()
-        return State(
-            server=round.start(self.method, self.flat.weights()),
-            residual=torch.zeros(shape, device="cpu" if self._streams else self.device, dtype=dtype),
-            buffers=buffers,
-            local_buffers=self._for_all_clients(buffers),
-        )
 
     def step(self) -> Record:
         """Run one complete round and return its record. After an error, resume from a checkpoint."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from gradsift.control import Proposal, round_k
 from gradsift.errors import GradsiftError
 from gradsift.values import Exact
 
@@ -76,18 +75,18 @@ class Needs:
         return self.clients if self.present is None else self.present
 
 
-def needs(flat: "FlatModel", data: "FederatedData", method: "Method", settings: "Settings", activations: int) -> Needs:
-    """The memory needs of a run whose model has ``activations`` bytes of activations for a minibatch."""
+def needs(
+    flat: "FlatModel", data: "FederatedData", method: "Method", settings: "Settings", k: int, activations: int
+) -> Needs:
+    """The memory needs of a run with ``k`` in its first round; ``activations`` are the bytes for one minibatch."""
     dense, controller = method.sparsifier.dense, method.controller
-    first = Proposal.plain(controller.propose(controller.init(flat.dim, method.seed), 1)).k
-    k = max(first) if isinstance(first, tuple) else first
     present = settings.clients_per_round or data.num_clients
     vectors = 1 if method.local.computations == 1 else 3  # local steps also have local weights and their change
     per_client = activations * (1 if flat.in_one_pass else _VMAP_ACTIVATIONS) + vectors * flat.dim * flat.dtype.itemsize
     return Needs(
         data.num_clients,
         flat.dim,
-        k=0 if dense else min(flat.dim, round_k(k, method.seed, 1)),
+        k=0 if dense else k,
         dtype=flat.dtype,
         most=0 if dense else math.ceil(min(flat.dim, controller.largest_k(flat.dim))),
         present=present,
