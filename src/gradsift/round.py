@@ -23,9 +23,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gradsift import check, check_tensors, contract
-from gradsift.control import Observation, Proposal
+from gradsift import check, check_tensors, contract, weighing
+from gradsift.control import Controller, Observation, Proposal
 from gradsift.control.estimate import estimated_sign
+from gradsift.control.law import Prices
 from gradsift.control.rounding import UsedK, rounded, rounded_probe
 from gradsift.cost import NUMBER_BYTES, Traffic, checked_cost
 from gradsift.errors import GradsiftError
@@ -94,9 +95,33 @@ class Outcome(NamedTuple):
     counts: Named  # columns of the record that are still on the device: "contribution" [n], "probe_elements" []
 
 
-def start(method: Method, weights: Tensor) -> Server:
-    """The server before the first round."""
-    return Server(weights, method.controller.init(len(weights), method.seed))
+def start(method: Method, weights: Tensor, prices: Prices | None = None) -> Server:
+    """The server before the first round, which may know the ``prices`` of rounds."""
+    control = method.controller.init(len(weights), method.seed)
+    return Server(weights, control if prices is None else method.controller.priced(control, prices))
+
+
+def prices(method: Method, dim: int, participations: Sequence[Participation]) -> Prices | None:
+    """The cost of a round at any k, the mean over these participations; None if the method does not plan with it."""
+    if type(method.controller).priced is Controller.priced:
+        return None
+
+    def price(k: float) -> float:
+        traffic = (
+            Traffic.of(
+                dim,
+                k,
+                k,
+                took_part=participation.took_part,
+                buffers=participation.buffers,
+                dense_fallback=method.dense_fallback,
+                steps=method.local.computations,
+            )
+            for participation in participations
+        )
+        return float(np.mean([checked_cost(method.cost, each) for each in traffic]))
+
+    return Prices.of(price, dim)
 
 
 def plan(method: Method, server: Server) -> Plan:
@@ -155,10 +180,17 @@ def _upload(method: Method, plan: Plan, residual: Tensor) -> Sparse:
 
 
 def merge(
-    method: Method, server: Server, plan: Plan, uploads: Sparse, share: Tensor, participation: Participation
+    method: Method,
+    server: Server,
+    plan: Plan,
+    uploads: Sparse,
+    share: Tensor,
+    participation: Participation,
+    mass: Tensor | None = None,
 ) -> Outcome:
     """Steps 2 and 3: aggregate the uploads, step, do the same for the probe at k', price and record the round.
 
+    ``mass`` [n] is the sum of the absolute values of each residual before the upload, if the controller weighs.
     Nothing is read back from a CUDA device, except the size of the probe's message if ``method.charge_probe`` is set.
     """
     weights = server.weights
@@ -169,10 +201,13 @@ def merge(
     merged = merged.to(weights.device)
     after = stepped(weights, merged, plan.lr)
     counts = {"contribution": kept_elements(uploads, merged.to(uploads.values.device))}
+    if mass is not None and uploads.size:
+        counts["waiting"] = weighing.waiting(uploads, merged.to(uploads.values.device), share, mass)
     traffic = count_traffic(method, plan, participation, uploads, merged)
     cost = checked_cost(method.cost, traffic)
     # theta(k) excludes the probe's message, because it is compared with theta(k').
-    observation = Observation(plan.proposal, cost, used_k=plan.rnd.k)
+    fraction = float(participation.took_part.mean())
+    observation = Observation(plan.proposal, cost, used_k=plan.rnd.k, took_part=fraction)
     probe_weights = change = None
     if plan.probe_k is not None:
         smaller = plan.rnd.at(plan.probe_k)
@@ -200,7 +235,7 @@ def merge(
     record["up_elements"], record["down_elements"] = uploads.size, merged.size
     record["up_bytes"], record["down_bytes"] = float(traffic.up_bytes.sum()), float(traffic.down_bytes.sum())
     record["clients"] = int(traffic.took_part.sum())
-    learned = observation if method.controller.learns else None
+    learned = observation if method.controller.learns or method.controller.weighs else None
     return Outcome(done, merged, probe_weights, change, learned, record, counts)
 
 
@@ -226,13 +261,13 @@ def settle(method: Method, residual: Tensor, upload: Sparse, merged: Sparse) -> 
 
 
 def observe(
-    method: Method, server: Server, observation: Observation, losses: Mapping[str, float]
+    method: Method, server: Server, observation: Observation, seen: Mapping[str, float]
 ) -> tuple[Server, Observation]:
-    """(D): the server after its controller has learned from a round's losses, and the observation with them.
+    """(D): the server after its controller has learned what was ``seen`` of a round, and the observation with it.
 
-    ``losses`` is empty if no client could report any.
+    ``seen`` has the losses, if any client could report them, and ``waiting`` and ``agreement``, if they are known.
     """
-    observed = observation._replace(**losses)  # type: ignore[arg-type]  # the three losses, by name
+    observed = observation.seen(seen)
     observed.validate(method.controller.probes)
     return replace(server, control=method.controller.update(server.control, observed)), observed
 
@@ -242,6 +277,7 @@ def note_observation(record: Record, observed: Observation) -> None:
     record["observed"] = observed.proposal.number
     record["loss_before"], record["loss_after"] = observed.loss_before, observed.loss_after
     record["loss_probe"], record["sign"] = observed.loss_probe, estimated_sign(observed)
+    record["waiting"], record["agreement"] = observed.waiting, observed.agreement
 
 
 def note_counts(record: Record, counts: Named, participation: Participation) -> None:
@@ -333,4 +369,5 @@ def _record(plan: Plan, done: Server, cost: float) -> Record:
     record["client_k"] = None if rnd.client_k is None else list(rnd.client_k)
     record["probe_k"] = max(plan.probe_k) if isinstance(plan.probe_k, tuple) else plan.probe_k
     record["low"], record["high"] = plan.search_interval or (None, None)
+    record["c"] = plan.proposal.memo.get("c")
     return record

@@ -18,7 +18,7 @@ from gradsift.experiments.paper.scale import SCALES
 from gradsift.experiments.settings import BY_NAME, explicit, gather
 from gradsift.experiments.store import Store
 from gradsift.experiments.sweep import tables
-from gradsift.experiments.sweep.plan import Clock, Measured, Plan
+from gradsift.experiments.sweep.plan import Clock, Measured, Plan, split_options
 from gradsift.registry import nearest
 from gradsift.regret.best import refined
 from gradsift.report import text
@@ -79,7 +79,7 @@ def _plan(given: argparse.Namespace) -> Plan:
     if not controllers:
         raise UsageError(f"--controllers takes names, with commas between them, got {given.controllers!r}")
     for name in controllers:
-        registered = build.class_name(name)
+        registered = build.class_name(split_options(name)[0])
         valid = [other for other in build.SLOTS["controller"].names() if other not in ("fixed", "replay")]
         if registered not in valid:
             raise UsageError(f"--controllers: unknown controller {name!r}{nearest(name, valid)}")

@@ -9,6 +9,7 @@ from gradsift.control.continuous_bandit import ContinuousBandit
 from gradsift.control.exp3 import Exp3
 from gradsift.control.extended_sign import ExtendedSign
 from gradsift.control.fixed import Fixed
+from gradsift.control.planned import Planned
 from gradsift.control.replay import Replay
 from gradsift.control.rounding import round_k, round_probe_k
 from gradsift.control.sign import Sign
@@ -35,6 +36,7 @@ register_controller = _REGISTRY.register
 describe = _REGISTRY.describe
 controllers = _REGISTRY.names
 
+register_controller("planned")(Planned)
 register_controller("fixed")(Fixed)
 register_controller("replay")(Replay)
 register_controller("sign")(Sign)

@@ -5,10 +5,12 @@ round), so two proposals for one round are the same.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypedDict, TypeVar
 
 from gradsift.check import integer, real
+from gradsift.control.law import Prices
 from gradsift.errors import GradsiftError
 
 S = TypeVar("S")
@@ -60,6 +62,13 @@ class Observation(NamedTuple):
     loss_probe: float | None = None  # after the same round at k'
     used_k: int | None = None  # k as the driver rounded it; the largest, if k differs between clients
     used_probe_k: int | None = None
+    took_part: float = 1.0  # the part of the clients that took part
+    waiting: float | None = None  # mass left in their residuals over the mass sent, in rounds
+    agreement: float | None = None  # what they held where something was sent, over what was sent
+
+    def seen(self, numbers: Mapping[str, float]) -> "Observation":
+        """The observation with these ``numbers``, by the names of the fields."""
+        return self._replace(**numbers)  # type: ignore[arg-type]
 
     def as_json(self) -> list[Any]:
         """The observation as JSON values, for ``from_json``."""
@@ -83,6 +92,9 @@ class Observation(NamedTuple):
             real(name, getattr(self, name), optional=True)
         for name in ("used_k", "used_probe_k"):
             integer(name, getattr(self, name), 1, optional=True)
+        real("took_part", self.took_part, 0, 1)
+        real("waiting", self.waiting, low=0, optional=True)
+        real("agreement", self.agreement, optional=True)
         if (self.loss_before is None) != (self.loss_after is None):
             raise GradsiftError(
                 f"loss_before needs loss_after and vice versa, got {self.loss_before!r}, {self.loss_after!r}"
@@ -102,6 +114,7 @@ class Controller(ABC, Generic[S]):
     name: ClassVar[str] = ""
     probes: ClassVar[bool] = False  # whether it compares each round with the same round at k' < k
     learns: ClassVar[bool] = True  # whether it needs the losses; if not, a driver does not compute them
+    weighs: ClassVar[bool] = False  # whether it needs to know what waits in the residuals
     varies: ClassVar[bool] = True  # whether k may differ between rounds, which dense sparsifiers do not allow
 
     @abstractmethod
@@ -115,6 +128,11 @@ class Controller(ABC, Generic[S]):
     @abstractmethod
     def update(self, state: S, seen: Observation) -> S:
         """The state after learning from the observation of a round; ``state`` itself is not changed."""
+
+    def priced(self, state: S, prices: Prices) -> S:
+        """The state of a controller that plans with the prices of rounds; a driver calls this when they change."""
+        del prices
+        return state
 
     def search_interval(self, state: S) -> tuple[float, float] | None:
         """The interval that is being searched now, for records, or None if the controller does not search."""

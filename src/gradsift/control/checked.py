@@ -4,6 +4,7 @@ from typing import TypeVar
 
 from gradsift.check import Checked, integer
 from gradsift.control.base import Controller, Observation, Proposal
+from gradsift.control.law import Prices
 
 S = TypeVar("S")
 
@@ -14,7 +15,7 @@ class CheckedController(Checked, Controller[S]):
     inner: Controller[S]
 
     def __init__(self, inner: Controller[S]) -> None:
-        super().__init__(inner, "name", "probes", "learns", "varies")
+        super().__init__(inner, "name", "probes", "learns", "weighs", "varies")
 
     def init(self, dim: int, seed: int = 0) -> S:
         """The state before the first round, for vectors of ``dim`` elements."""
@@ -31,6 +32,10 @@ class CheckedController(Checked, Controller[S]):
         """The state after learning from the observation of a round; ``state`` itself is not changed."""
         seen.validate(self.probes)
         return self.inner.update(state, seen)
+
+    def priced(self, state: S, prices: Prices) -> S:
+        """The state with the prices of rounds."""
+        return self.inner.priced(state, prices)
 
     def search_interval(self, state: S) -> tuple[float, float] | None:
         """The interval that is being searched now, or None if the controller does not search."""

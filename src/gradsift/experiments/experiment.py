@@ -30,6 +30,7 @@ SPARSIFIERS = {
     "send-all": "always send all",
 }
 CONTROLLERS = {
+    "planned": "planned k",
     "extended-sign": "Algorithm 3",
     "sign": "Algorithm 2",
     "value": "value-based descent",

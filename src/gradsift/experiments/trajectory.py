@@ -29,6 +29,7 @@ NO_SIGN = 2  # stored for a round in which no sign was estimated
 BY_ROUND = {"k": "<f4", "low": "<f4", "high": "<f4", "probe": "<f4"}
 BY_ROUND |= {"up": "<i4", "down": "<i4", "round_cost": "<f8", "sign": "<i1"}
 BY_EVALUATION = {"evaluated": "<i4", "loss": "<f8", "accuracy": "<f8"}
+LEARNED = {"c": "<f4", "waiting": "<f4", "agreement": "<f4"}  # by round; stored only for controllers that plan k
 STORED = {**BY_ROUND, "contribution": "<f4", **BY_EVALUATION}
 # Arrays that can usually be computed from the ones before them: up from k, down from up, and costs from both. Only the
 # difference is stored, which is mostly 0 and compresses well.
@@ -54,6 +55,9 @@ class Trajectory:
     evaluated: Ints  # [E] rounds done at each evaluation; 0 is the start
     loss: Floats  # [E]
     accuracy: Floats  # [E] NaN without test samples
+    c: Floats  # [M] of the law by which k is planned; NaN without one
+    waiting: Floats  # [M] rounds that an element waits, as the controller learned it in that round; NaN without it
+    agreement: Floats  # [M] likewise
 
     @property
     def rounds(self) -> int:
@@ -94,7 +98,9 @@ class Trajectory:
         """Return its first rounds, without contributions, which are known for the whole run only."""
         if rounds >= self.rounds:
             return self
-        kept = dict.fromkeys(BY_ROUND, np.s_[:rounds]) | dict.fromkeys(BY_EVALUATION, self.evaluated <= rounds)
+        kept = dict.fromkeys((*BY_ROUND, *LEARNED), np.s_[:rounds]) | dict.fromkeys(
+            BY_EVALUATION, self.evaluated <= rounds
+        )
         return replace(self, contribution=np.empty(0), **{name: getattr(self, name)[kept[name]] for name in kept})
 
     def within(self, stop: StopWhen) -> "Trajectory":
@@ -158,7 +164,12 @@ def from_folder(folder: Path) -> Trajectory | None:
         round_cost=np.array([record["round_cost"] for record in records]),
         sign=np.array([NO_SIGN if record["sign"] is None else record["sign"] for record in records]),
         **{name: getattr(run, name) for name in SHARED},
+        **{name: _column(records, name) for name in LEARNED},
     )
+
+
+def _column(records: Iterable[Mapping[str, Any]], name: str) -> Any:
+    return np.array([record.get(name) for record in records], dtype=np.float64)  # None becomes NaN
 
 
 def save(path: Path, trajectories: Iterable[Trajectory]) -> None:
@@ -170,6 +181,8 @@ def save(path: Path, trajectories: Iterable[Trajectory]) -> None:
         arrays = {name: getattr(t, name) for name in STORED}
         arrays |= {name: arrays[name] - _expected(name, t.config, arrays) for name in DERIVED}
         stored |= {f"{number}/{name}": arrays[name].astype(kind) for name, kind in STORED.items()}
+        if not np.isnan(t.c).all():
+            stored |= {f"{number}/{name}": getattr(t, name).astype(kind) for name, kind in LEARNED.items()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.save(path, FORMAT, stored, {"runs": runs}, small=True)
@@ -196,7 +209,9 @@ def _read(stored: files.Arrays, number: int, name: str, config: dict[str, Any]) 
     }
     for array in DERIVED:  # in this order, since each needs those before it
         arrays[array] = arrays[array] + _expected(array, config, arrays)
-    return Trajectory(name, config, **arrays)
+    unknown = np.full(len(arrays["k"]), np.nan)
+    learned: dict[str, Any] = {array: stored.get(f"{number}/{array}", unknown).astype(np.float64) for array in LEARNED}
+    return Trajectory(name, config, **arrays, **learned)
 
 
 def longer(first: Trajectory | None, second: Trajectory | None) -> Trajectory | None:

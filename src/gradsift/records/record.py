@@ -16,6 +16,7 @@ class Record(TypedDict):
     probe_k: int | None  # k', the smaller k with which the round is compared
     low: float | None  # the controller's search interval
     high: float | None
+    c: float | None  # of the law, as the controller that plans k knew it before the round
     steps: int  # gradients that each client computed
     train_loss: float | None  # mean minibatch loss, weighted by the clients' shares
     observed: int | None  # the round whose losses the controller learned from in this round
@@ -23,6 +24,8 @@ class Record(TypedDict):
     loss_before: float | None  # losses before the observed round, after it, and after the same round at k'
     loss_after: float | None
     loss_probe: float | None
+    waiting: float | None  # of the observed round: mass left in the residuals over the mass sent
+    agreement: float | None  # of the observed round: what the clients held where something was sent, over what was sent
     up_elements: int  # that each client sent; the largest number, if they differ
     down_elements: int
     probe_elements: int | None  # size of the message from which a client computes the weights at k'

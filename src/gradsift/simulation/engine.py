@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gradsift import round, sparse
+from gradsift import round, sparse, weighing
 from gradsift.control import Observation
 from gradsift.data.federated import FederatedData
 from gradsift.errors import GradsiftError, RunError
@@ -90,7 +90,8 @@ class Engine:
         buffers = self.flat.buffers()
         numbers = sum(value.numel() for value in buffers.values())
         self._everyone = Clients.everyone(self.data, settings.batch_size, numbers, dtype)
-        server = round.start(method, self.flat.weights())
+        prices = round.prices(method, self.flat.dim, self._everyone.examples(settings.clients_per_round, method.seed))
+        server = round.start(method, self.flat.weights(), prices)
         first = round.plan(method, server).for_clients(self._everyone.present)  # also to fail early
         needs = memory.needs(self.flat, self.data, method, settings, first.rnd.k, activations)
         self._streams = memory.must_stream(needs, device)
@@ -146,23 +147,27 @@ class Engine:
         else:
             work = self._contribute(clients, rows, plan)
         before, delay = self.state.server, self.settings.delay
-        outcome = round.merge(self.method, before, work.plan, work.upload, clients.weight, clients.participation)
+        mass = work.computed.mass if self.method.controller.weighs else None
+        outcome = round.merge(self.method, before, work.plan, work.upload, clients.weight, clients.participation, mass)
         readings = outcome.counts | {"losses": work.computed.losses, "largest": work.computed.largest}
         readings["weights"] = torch.linalg.vector_norm(outcome.server.weights, torch.inf)
         if not sparse.queued(readings["weights"]):
             finite.check_weights(self.working_on, readings["weights"])
         buffers, local_buffers = self._exchange_buffers(work, clients)
-        self._settle(work, outcome.merged, clients)  # last: a dense upload is the residual itself
-
+        left = self._settle(work, outcome.merged, clients)  # last: a dense upload is the residual itself
+        if left is not None and outcome.merged.size:
+            readings["agreement"] = weighing.agreement(left, clients.weight.to(left.device), outcome.merged)
         pending = None
         if outcome.observation is not None:
             pending = Pending(outcome.observation, before.weights, outcome.server.weights, outcome.probe_weights)
         observed = self.state.pending if delay else pending
         observation, loss_clients = None, clients.present[:0]
         if observed is not None:
+            observation = observed.observation
+        if observed is not None and self.method.controller.learns:
             # With a delay, losses use the buffers from before this round's exchange.
             losses, loss_clients = self._losses(observed, self.state.buffers if delay else buffers, rows(0), clients)
-            readings, observation = readings | losses, observed.observation
+            readings |= losses
         self._open = OpenRound(outcome.record, clients, Readings(readings), observation, loss_clients)
         self.state = State(outcome.server, self.state.residual, buffers, local_buffers, pending if delay else None)
         return self._finished
@@ -236,20 +241,24 @@ class Engine:
         computed = joined(parts, results, len(clients.present))
         return Contribution(plan.for_clients(clients.present), upload, residuals, computed)
 
-    def _settle(self, work: Contribution, merged: Sparse, clients: Clients) -> None:
-        """Remove from ``state.residual`` what was uploaded and kept."""
-        residuals = self.state.residual
+    def _settle(self, work: Contribution, merged: Sparse, clients: Clients) -> Tensor | None:
+        """Remove from ``state.residual`` what was uploaded and kept; returns [n] what ``weighing`` needs of it."""
+        residuals, weighs = self.state.residual, self.method.controller.weighs
         if not self._streams:
             settled = round.settle(self.method, work.residual, work.upload, merged)
             if clients.index is not None:
                 residuals.index_copy_(0, clients.index, settled)
             else:
                 self.state.residual = settled
-            return
+            return weighing.left_over(settled, merged) if weighs else None
         upload, merged = work.upload.to(residuals.device), merged.to(residuals.device)
+        left = []
         for part in chunks(len(clients.present), self._chunk):
             place = clients.place(part)
-            residuals[place] = round.settle(self.method, residuals[place], upload.rows(part), merged)
+            residuals[place] = settled = round.settle(self.method, residuals[place], upload.rows(part), merged)
+            if weighs:
+                left.append(weighing.left_over(settled, merged))
+        return torch.cat(left) if weighs else None
 
     def _exchange_buffers(self, work: Contribution, clients: Clients) -> tuple[Named, Named]:
         """The moving buffers after the round, global and local: averaged over its clients if it has an exchange."""
@@ -287,14 +296,18 @@ class Engine:
         finite.check_weights(self.working_on, values["weights"])
         round.note_counts(record, values, clients.participation)
         record["train_loss"] = float(clients.share @ values["losses"].double())
+        weighed, pending = weighing.weighed(values), self.state.pending
         if opened.observation is not None:
-            losses = {
+            seen = {
                 name: finite.mean_loss(self.working_on, self.data, opened.loss_clients, value)
                 for name, value in values.items()
                 if name in LOSSES
             }
-            self.state.server, observed = round.observe(self.method, self.state.server, opened.observation, losses)
+            seen |= {} if self.settings.delay else weighed
+            self.state.server, observed = round.observe(self.method, self.state.server, opened.observation, seen)
             round.note_observation(record, observed)
+        if pending is not None:
+            self.state.pending = pending._replace(observation=pending.observation.seen(weighed))
         self._open, self._finished = None, record
         return record
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradsift import contract
+from gradsift import contract, weighing
 from gradsift.data.federated import FederatedData
 from gradsift.draws import rng
 from gradsift.method import Method
@@ -27,6 +27,7 @@ class Computed(NamedTuple):
 
     losses: Tensor  # [n] minibatch losses, the mean over local steps
     largest: Tensor  # [n] the largest absolute value of each residual
+    mass: Tensor  # [n] the sum of the absolute values of each residual; empty if the controller does not weigh
     buffers: Named  # [n, ...] the moving buffers
 
 
@@ -59,7 +60,8 @@ class LocalWork:
             self.method.local.accumulate(residual, state.server.weights, math.nan if lr is None else lr, add_gradients)
         contract.check_count(self.method, len(losses))
         mean = losses[0] if len(losses) == 1 else torch.stack(losses).mean(dim=0)
-        return Computed(mean, torch.maximum(residual.amax(1), -residual.amin(1)), buffers)
+        mass = weighing.residual_mass(residual) if self.method.controller.weighs else mean[:0]
+        return Computed(mean, torch.maximum(residual.amax(1), -residual.amin(1)), mass, buffers)
 
 
 def joined(parts: Sequence[Part], results: Sequence[Computed], clients: int) -> Computed:
@@ -70,10 +72,11 @@ def joined(parts: Sequence[Part], results: Sequence[Computed], clients: int) -> 
 
     def join(tensors: Iterable[Tensor]) -> Tensor:
         together = torch.cat(list(tensors))
-        return together if order is None else together[order]
+        return together if order is None or not len(together) else together[order]
 
-    losses, largest, buffers = zip(*results, strict=True)
-    return Computed(join(losses), join(largest), {name: join(part[name] for part in buffers) for name in buffers[0]})
+    losses, largest, mass, buffers = zip(*results, strict=True)
+    moved = {name: join(part[name] for part in buffers) for name in buffers[0]}
+    return Computed(join(losses), join(largest), join(mass), moved)
 
 
 def client_order(parts: Sequence[Part], clients: int) -> Tensor | None:

@@ -7,8 +7,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from gradsift.experiments.experiment import CONTROLLERS
-from gradsift.experiments.sweep.plan import Measured
+from gradsift.experiments.sweep.plan import Measured, in_words
 from gradsift.experiments.sweep.tables import intervals, reached
 from gradsift.regret.assumption2 import Shape
 from gradsift.regret.interval import ratio
@@ -58,7 +57,7 @@ def _costs(measured: Measured, label: str) -> Plot | None:
             plot.axes.axhline(mean, **line)
             highest = max(highest, mean)
             some = "" if len(spent) == measured.plan.seeds else f", {len(spent)} seed{'s' if len(spent) > 1 else ''}"
-            plot.entry(Line2D([], [], **line), f"{CONTROLLERS.get(name, name)}, loss {text.number(target)}{some}")
+            plot.entry(Line2D([], [], **line), f"{in_words(name)}, loss {text.number(target)}{some}")
     if highest > WIDE:
         plot.log_y()
     return plot

@@ -10,8 +10,9 @@ import numpy as np
 
 from gradsift.control.base import Search
 from gradsift.cost import CostModel
-from gradsift.errors import GradsiftError
+from gradsift.errors import GradsiftError, UsageError
 from gradsift.experiments.experiment import CONTROLLERS, Experiment, Setup, make_experiment
+from gradsift.experiments.settings import literal
 from gradsift.experiments.store import Store
 from gradsift.experiments.trajectory import Trajectory
 from gradsift.regret.best import Best, best, grid
@@ -19,6 +20,23 @@ from gradsift.regret.reach import Floats, cost_to, descent
 from gradsift.report.curves import Curve
 
 FRACTIONS = (0.5, 0.75, 0.9)  # the default targets, as fractions of the way from the first loss to the lowest
+
+
+def split_options(controller: str) -> tuple[str, dict[str, Any]]:
+    """Split ``planned[guess=10]`` into the name of a controller and its options."""
+    name, bracket, given = controller.partition("[")
+    if not bracket:
+        return name, {}
+    pairs = [option.partition("=") for option in given.removesuffix("]").split(";")]
+    if not given.endswith("]") or not all(option and equals for option, equals, _ in pairs):
+        raise UsageError(f"a controller with options is written NAME[OPTION=VALUE;...], got {controller!r}")
+    return name, {option: literal(value) for option, _, value in pairs}
+
+
+def in_words(controller: str) -> str:
+    """The controller's name in tables and figures."""
+    name, options = split_options(controller)
+    return ", ".join([CONTROLLERS.get(name, name), *(f"{option} {value:g}" for option, value in options.items())])
 
 
 @dataclass(frozen=True)
@@ -60,9 +78,10 @@ class Plan:
 
     def controlled(self, controller: str, clock: Clock, seed: int) -> Experiment:
         """Return the experiment of a controller under a cost model."""
-        options = {"horizon": self.rounds} if controller in ("exp3", "continuous-bandit") else {}
-        method = {"controller": controller, "comm_time": clock.comm_time, "cost": clock.named, "options": options}
-        return self._experiment(seed, CONTROLLERS.get(controller, controller), **method)
+        name, options = split_options(controller)
+        options |= {"horizon": self.rounds} if name in ("exp3", "continuous-bandit") else {}
+        method = {"controller": name, "comm_time": clock.comm_time, "cost": clock.named, "options": options}
+        return self._experiment(seed, in_words(controller), **method)
 
     def experiments(self, ks: Iterable[int]) -> list[Experiment]:
         """Return all experiments, those of one seed before those of the next."""

@@ -5,8 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from gradsift.experiments.experiment import CONTROLLERS
-from gradsift.experiments.sweep.plan import Clock, Measured, curve_of
+from gradsift.experiments.sweep.plan import Clock, Measured, curve_of, in_words
 from gradsift.experiments.trajectory import Trajectory
 from gradsift.regret.assumption2 import Shape, one_minimiser, shape
 from gradsift.regret.best import Best
@@ -22,7 +21,7 @@ from gradsift.report.text import Table
 def ratios(measured: Measured) -> Table:
     """For each cost model and target: the best fixed k, its cost, and the cost of each controller over it."""
     controllers = measured.plan.controllers
-    names = ["Clock", "Target loss", "Best fixed k", "Its cost", *(CONTROLLERS.get(name, name) for name in controllers)]
+    names = ["Clock", "Target loss", "Best fixed k", "Its cost", *(in_words(name) for name in controllers)]
     lines = []
     for clock in measured.plan.clocks:
         for target in measured.targets:
@@ -78,7 +77,7 @@ def definition4(measured: Measured) -> Table:
             cells = [Spread(column, measured.plan.seeds).words() for column in zip(*regrets, strict=True)]
             if any(total <= 0 for *_, total, _ in regrets):
                 cells[-1] = ""  # a share of a regret of 0 or less has no meaning
-        lines.append([clock.label, CONTROLLERS.get(name, name), f"{best.k:,}", *cells])
+        lines.append([clock.label, in_words(name), f"{best.k:,}", *cells])
     return [*names, "Of it in the first tenth"], lines
 
 
@@ -129,7 +128,7 @@ def cost_shares(measured: Measured) -> Table:
                 right = right_signs(t.k, t.probe, measured.ks, costs)
                 seeds.append(spending(t.k, t.round_cost, t.sign, right, best.k))
         cells = _spent(seeds, measured.plan.seeds) if seeds else ["not run", *[""] * 6]
-        lines.append([clock.label, CONTROLLERS.get(name, name), *cells])
+        lines.append([clock.label, in_words(name), *cells])
     return names, lines
 
 

@@ -1,0 +1,136 @@
+"""The default: k is planned from the prices of rounds and the law of ``law``, whose c is measured while training runs.
+
+Two numbers of each round tell c, and cost next to nothing (docs/theory.md):
+
+    waiting    the mass left in the residuals over the mass that was sent: how many rounds an element waits
+    agreement  what all clients held where something was sent, over what was sent: below 1 the others disagree
+
+The waiting time of a task grows with the cube root of the rounds, so c is a multiple of k * waiting / rounds^(1/3).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, TypedDict
+
+import numpy as np
+
+from gradsift.check import real
+from gradsift.control import law
+from gradsift.control.base import Controller, Observation, Proposal, Search, project
+from gradsift.control.law import Floats, PriceFunction, Prices
+
+WAITING = 7.0  # c = WAITING * k * waiting / (rounds^(1/3) * sqrt(D)), where the clients agree
+DISAGREEMENT = 3.0  # and up to 1 + 1.5 * DISAGREEMENT times that where they do not
+GUESSED_ROUNDS = 5  # the guess of c counts as much as this many rounds of measurements
+MEMORY = 20  # rounds over which measurements are averaged
+
+
+class PlannedState(TypedDict):
+    """What has been learned so far."""
+
+    dim: int
+    low: float  # the bounds of k
+    high: float
+    guess: float  # c before the first measurement
+    log_c: float  # the mean logarithm of the measured c
+    measured: int  # rounds that it is the mean of; at most MEMORY count
+    rounds: float  # rounds so far, each counted as the part of the clients that took part
+    log_scale: float  # of what depends on k in the costs that were seen, over what the prices say
+    priced: int  # rounds that it is the mean of
+    prices: tuple[list[float], list[float]] | None  # ``Prices``; None if they are not known
+
+
+@dataclass(frozen=True)
+class Planned(Controller[PlannedState]):
+    """The default: the k that is cheapest by the prices of rounds and by how long elements wait; it has no probe."""
+
+    k_min: float | None = None  # None: 1
+    k_max: float | None = None  # None: D
+    guess: float = 1.0  # the first guess of c, in units of ``law.guess``
+
+    learns: ClassVar[bool] = False
+    weighs: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        Search(self.k_min, self.k_max)  # refuses bounds that are not valid
+        real("guess", self.guess, above=0)
+
+    def init(self, dim: int, seed: int = 0) -> PlannedState:
+        """The guess, and no prices yet."""
+        del seed
+        interval = Search(1.0 if self.k_min is None else self.k_min, self.k_max).interval(dim)
+        return PlannedState(
+            dim=dim,
+            low=interval["low"],
+            high=interval["high"],
+            guess=self.guess * law.guess(dim),
+            log_c=0.0,
+            measured=0,
+            rounds=0.0,
+            log_scale=0.0,
+            priced=0,
+            prices=None,
+        )
+
+    def largest_k(self, dim: int) -> float:
+        """k_max."""
+        return float(dim) if self.k_max is None else float(self.k_max)
+
+    def priced(self, state: PlannedState, prices: Prices) -> PlannedState:
+        """The state with the prices of rounds."""
+        return {**state, "prices": (list(prices.k), list(prices.cost))}
+
+    def propose(self, state: PlannedState, number: int) -> Proposal:
+        """The k that is planned with what is known now."""
+        c = current_c(state)
+        if state["prices"] is None:  # as if sending everything took as long as computing
+            k = project(math.sqrt(c * state["dim"]), state["low"], state["high"])
+        else:
+            k = law.search(_seen_prices(state), c, state["low"], state["high"])
+        return Proposal(number, k, memo={"c": c})
+
+    def update(self, state: PlannedState, seen: Observation) -> PlannedState:
+        """Learn c from the waiting time, and how far the costs that were seen are from the prices."""
+        state = {**state, "rounds": state["rounds"] + seen.took_part}
+        k = seen.used_k
+        if k is None:
+            return state
+        if seen.waiting is not None and seen.waiting > 0:
+            log_c = math.log(measured_c(state["dim"], k, seen.waiting, seen.agreement, state["rounds"]))
+            count = min(state["measured"], MEMORY)
+            state["log_c"] += (log_c - state["log_c"]) / (count + 1)
+            state["measured"] += 1
+        if state["prices"] is not None:
+            prices = Prices(*map(tuple, state["prices"]))
+            expected, found = float(prices.at(np.array(k))) - prices.base, seen.cost - prices.base
+            if expected > 0 and found > 0:
+                count = min(state["priced"], MEMORY)
+                state["log_scale"] += (math.log(found / expected) - state["log_scale"]) / (count + 1)
+                state["priced"] += 1
+        return state
+
+
+def measured_c(dim: int, k: float, waiting: float, agreement: float | None, rounds: float) -> float:
+    """c by the waiting time and the agreement of one round, the ``rounds``-th."""
+    opposed = 0.0 if agreement is None else project(1 - agreement, 0.0, 1.5)
+    grown = math.pow(max(1.0, rounds), 1 / 3) * math.sqrt(dim)
+    return WAITING * k * waiting / grown * (1 + DISAGREEMENT * opposed)
+
+
+def current_c(state: PlannedState) -> float:
+    """c by the guess and all measurements."""
+    measured = state["measured"]
+    return math.exp(
+        (GUESSED_ROUNDS * math.log(state["guess"]) + measured * state["log_c"]) / (GUESSED_ROUNDS + measured)
+    )
+
+
+def _seen_prices(state: PlannedState) -> PriceFunction:
+    """The prices, corrected by the costs that were seen."""
+    assert state["prices"] is not None
+    prices, scale = Prices(*map(tuple, state["prices"])), math.exp(state["log_scale"])
+
+    def seen_prices(k: Floats) -> Floats:
+        return prices.base + scale * (prices.at(k) - prices.base)
+
+    return seen_prices
