@@ -43,9 +43,11 @@ def regret(given: argparse.Namespace) -> int:
     if given.refine < 0:
         raise UsageError(f"--refine must be 0 or more, got {given.refine}")
     plan = _plan(given)
-    name = f"regret-{plan.setup.name}"
+    name = sweep = f"regret-{plan.setup.name}"
+    if plan.clocks[0].named is not None:
+        name += f"-{plan.clocks[0].label}"
     runs = given.out or Path("runs") / (f"paper-{given.scale or 'smoke'}" if given.like else name)
-    store = Store(runs, given.results or runs / "results", (*FIGURES, name))
+    store = Store(runs, given.results or runs / "results", (*FIGURES, sweep, name))
     ks = plan.first_grid()
     for refinement in range(given.refine + 1):
         start = time.monotonic()
@@ -88,7 +90,7 @@ def _plan(given: argparse.Namespace) -> Plan:
         raise UsageError(f"--scale {given.scale} has no meaning without --like")
     rounds, eval_every, sparsifier = settings["rounds"], settings["eval_every"], settings["sparsifier"]
     if given.like:
-        wrong = sorted(chosen - {"rounds", "device"}) + ["options"] * bool(settings["set"])
+        wrong = sorted(chosen - {"rounds", "device", "cost"}) + ["options"] * bool(set(settings["set"]) - {"cost"})
         if wrong:
             raise UsageError(f"--like {given.like} has its own {wrong[0]}: do not give another")
         scale = SCALES[given.scale or "smoke"]
