@@ -67,7 +67,7 @@ class Method:
         cls,
         *,
         sparsifier: str | Sparsifier = "fab-top-k",
-        controller: str | Controller[Any] = "extended-sign",
+        controller: str | Controller[Any] = "planned",
         cost: str | CostModel | None = None,
         local: str | LocalComputation | None = None,
         values: str | ValueType = "exact",

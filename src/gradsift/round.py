@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gradsift import check, check_tensors, contract, weighing
-from gradsift.control import Controller, Observation, Proposal
+from gradsift.control import Observation, Proposal
 from gradsift.control.estimate import estimated_sign
 from gradsift.control.law import Prices
 from gradsift.control.rounding import UsedK, rounded, rounded_probe
@@ -32,11 +32,13 @@ from gradsift.cost import NUMBER_BYTES, Traffic, checked_cost
 from gradsift.errors import GradsiftError
 from gradsift.method import Method
 from gradsift.records.record import Record, empty_record
+from gradsift.sampling import participants
 from gradsift.sparse import Ragged, Sparse, Whole, densify, kept, nothing
 from gradsift.sparsify.base import Round, Sparsifier
 from gradsift.values import Exact
 
 Named = dict[str, Tensor]
+EXAMPLES = 8  # rounds whose participation stands for all
 
 
 @dataclass(frozen=True)
@@ -95,16 +97,17 @@ class Outcome(NamedTuple):
     counts: Named  # columns of the record that are still on the device: "contribution" [n], "probe_elements" []
 
 
-def start(method: Method, weights: Tensor, prices: Prices | None = None) -> Server:
-    """The server before the first round, which may know the ``prices`` of rounds."""
-    control = method.controller.init(len(weights), method.seed)
-    return Server(weights, control if prices is None else method.controller.priced(control, prices))
+def start(method: Method, weights: Tensor) -> Server:
+    """The server before the first round."""
+    return Server(weights, method.controller.init(len(weights), method.seed))
 
 
-def prices(method: Method, dim: int, participations: Sequence[Participation]) -> Prices | None:
-    """The cost of a round at any k, the mean over these participations; None if the method does not plan with it."""
-    if type(method.controller).priced is Controller.priced:
-        return None
+def prices(method: Method, dim: int, clients: int, per_round: int | None = None, buffers: int = 0) -> Prices:
+    """The expected cost of a round at any k, in which ``per_round`` of all ``clients`` take part."""
+    drawn = [participants(clients, per_round, method.seed, number) for number in range(1, EXAMPLES + 1)]
+    took_part = np.zeros((1 if len(drawn[0]) == clients else EXAMPLES, clients), dtype=bool)
+    for row, present in zip(took_part, drawn, strict=False):
+        row[present] = True
 
     def price(k: float) -> float:
         traffic = (
@@ -112,12 +115,12 @@ def prices(method: Method, dim: int, participations: Sequence[Participation]) ->
                 dim,
                 k,
                 k,
-                took_part=participation.took_part,
-                buffers=participation.buffers,
+                took_part=row,
+                buffers=buffers,
                 dense_fallback=method.dense_fallback,
                 steps=method.local.computations,
             )
-            for participation in participations
+            for row in took_part
         )
         return float(np.mean([checked_cost(method.cost, each) for each in traffic]))
 

@@ -115,6 +115,7 @@ class Controller(ABC, Generic[S]):
     probes: ClassVar[bool] = False  # whether it compares each round with the same round at k' < k
     learns: ClassVar[bool] = True  # whether it needs the losses; if not, a driver does not compute them
     weighs: ClassVar[bool] = False  # whether it needs to know what waits in the residuals
+    plans: ClassVar[bool] = False  # whether it needs the prices of rounds: ``priced``
     varies: ClassVar[bool] = True  # whether k may differ between rounds, which dense sparsifiers do not allow
 
     @abstractmethod

@@ -15,7 +15,7 @@ class CheckedController(Checked, Controller[S]):
     inner: Controller[S]
 
     def __init__(self, inner: Controller[S]) -> None:
-        super().__init__(inner, "name", "probes", "learns", "weighs", "varies")
+        super().__init__(inner, "name", "probes", "learns", "weighs", "plans", "varies")
 
     def init(self, dim: int, seed: int = 0) -> S:
         """The state before the first round, for vectors of ``dim`` elements."""

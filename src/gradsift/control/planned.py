@@ -50,6 +50,7 @@ class Planned(Controller[PlannedState]):
 
     learns: ClassVar[bool] = False
     weighs: ClassVar[bool] = True
+    plans: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         Search(self.k_min, self.k_max)  # refuses bounds that are not valid

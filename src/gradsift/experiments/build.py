@@ -195,7 +195,7 @@ def make_controller(settings: Mapping[str, Any], dim: int) -> gradsift.Controlle
     name = settings["controller"]
     if name is None:
         fixed = "k" in options or "k" in settings["set"].get("controller", {}) or make_sparsifier(settings).dense
-        name = "fixed" if fixed else "extended-sign"
+        name = "fixed" if fixed else "planned"
     if class_name(name) == "fixed":
         options.setdefault("k", paper_ratio_k(dim))
     if class_name(name) in ("exp3", "continuous-bandit"):

@@ -45,6 +45,8 @@ class Inbox:
         self.bytes = 0
         self.resets = 0  # clients that had to discard their residual
         self.losses: dict[int, tuple[float, ...]] = {}
+        self.mass: dict[int, float] = {}  # client -> the mass of its residual before its upload
+        self.left: dict[int, float] = {}  # client -> the product of its settled residual with the last step
         self._replied: set[int] = set()
         values, weights = self.method.values, self.rounds.weights
         # Cached for each k: a sparsifier may have to try an upload of D zeros.
@@ -85,11 +87,15 @@ class Inbox:
             log(WARNING, "gradsift: round %d: client %d discarded its residual", report.number, client)
         if not all(map(math.isfinite, report.losses)):
             raise GradsiftError(f"its losses are not finite: {report.losses!r:.80}")
+        weighed = (report.mass, *report.left)
+        if report.mass < 0 or len(weighed) > 2 or not all(map(math.isfinite, weighed)):
+            raise GradsiftError(f"the weight of its residual cannot be {weighed!r:.80}")
         if train:
             upload = self._upload(client, report, content)
             if BUFFERS in content.array_records:
                 self.buffers[client] = self._changed_buffers(content)
-            self.uploads[client] = upload
+            self.uploads[client], self.mass[client] = upload, report.mass
+            self.left |= {client: left for left in report.left}
         self.losses[client] = report.losses
         self.accepted[client] = content
 

@@ -20,7 +20,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.supercore import log
 from torch import Tensor
 
-from gradsift import check, check_tensors, contract, round
+from gradsift import check, check_tensors, contract, round, weighing
 from gradsift.errors import GradsiftError
 from gradsift.flower.client_state import ClientState, Store
 from gradsift.flower.layout import Layout, Named
@@ -79,7 +79,8 @@ class SparseMod:
         if reset:
             log(WARNING, "gradsift: round %s: client %s discarded its residual: %s", order.number, client, reset)
         losses = self._losses(order, state, before, context)
-        report = replace(self._report(order, client, state), losses=losses, reset=bool(reset))
+        left = _left(state, before) if order.weigh else ()
+        report = replace(self._report(order, client, state), losses=losses, left=left, reset=bool(reset))
 
         def call(arrays: Named, step: int | None = None) -> Message:
             return call_next(_ordinary(message, order, arrays, step), context)
@@ -157,7 +158,8 @@ def _train(
     method.local.accumulate(residual, state.weights, order.lr, add_gradients)
     contract.check_count(method, len(answers))
     check_tensors.finite("the residual", residual)
-    report = replace(report, upload=round.encoded_contribution(method, plan, residual))
+    mass = float(weighing.residual_mass(residual)) if order.weigh else 0.0
+    report = replace(report, upload=round.encoded_contribution(method, plan, residual), mass=mass)
     metrics = _over_steps(answers)
     to_repeat = vars(report) | {"upload": None, "metrics": {name: dict(record) for name, record in metrics.items()}}
     state = replace(
@@ -171,6 +173,11 @@ def _train(
         local_buffers={n: v for n, v in non_trainable.items() if v is not state.non_trainable.get(n)},
     )
     return state, report, metrics
+
+
+def _left(state: ClientState, before: Tensor | None) -> tuple[float, ...]:
+    """The product of the settled residual with the last step; () if the client does not know that step."""
+    return () if before is None else (float(state.residual @ (before - state.weights)),)
 
 
 def _gradient(answer: Message, order: Order, method: Method, layout: Layout, point: Tensor) -> Tensor:
@@ -242,5 +249,5 @@ def _repeated_reply(message: Message, order: Order, state: ClientState) -> Messa
     """The reply to an order that the client has followed already."""
     report = json.loads(state.report) | {"upload": state.upload}
     metrics = {name: MetricRecord(values) for name, values in report.pop("metrics").items()}
-    report["losses"] = tuple(report["losses"])
+    report |= {name: tuple(report[name]) for name in ("losses", "left")}
     return _reply(message, Report(**report), metrics, _sent_buffers(order, state))

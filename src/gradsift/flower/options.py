@@ -75,7 +75,7 @@ class Options:
         layout = Layout.of(model)
         fallback = Method.of(**slots, controller=Fixed(max(1, layout.dim // 100) if k is None else k))
         if controller is None:
-            controller = "fixed" if fallback.sparsifier.dense else "extended-sign"
+            controller = "fixed" if fallback.sparsifier.dense else "planned"
         method = fallback if controller == "fixed" else Method.of(**slots, controller=controller)
         _check_client_slots(method)
         check.integer("seed", method.seed, 0, 2**63 - 1)
@@ -112,7 +112,7 @@ class Options:
     def log_controller(self, method: Method) -> None:
         """Log how the k of a run is chosen."""
         dim, controller = self.layout.dim, method.controller
-        if controller.learns:
+        if controller.learns or controller.weighs:
             log(INFO, "gradsift: k, at most %d, is chosen by %r to lower %r", dim, controller, method.cost)
         else:
             why = ": no client has a probe" if self.method.controller.learns else ""

@@ -24,7 +24,7 @@ from gradsift.round import Plan
 from gradsift.sparsify import Round, sparsifier
 from gradsift.values import value_type
 
-PROTOCOL = 4
+PROTOCOL = 5
 RECORD = "gradsift"  # the key of an Order or a Report in a message
 FULL = "gradsift-full"  # ArrayRecord: the flat weights and the non-trainable entries
 BUFFERS = "gradsift-buffers"  # ArrayRecord: the non-trainable entries that change in training
@@ -55,6 +55,7 @@ class Order:
     losses: bool = False  # whether to compute the losses before the last round, after it, and at k'
     before: bytes = b""  # the weights before that round, unless the client still holds them
     probe: bytes = b""  # the weights at k'
+    weigh: bool = False  # whether to report ``mass`` and ``left``
     slots: str = ""  # the names and options of local computation, sparsifier and value type, as JSON
     k: int = 1
     seed: int = 0
@@ -113,6 +114,8 @@ class Report:
     reset: bool = False  # whether it had to discard its residual
     upload: bytes = b""
     losses: tuple[float, ...] = ()
+    mass: float = 0.0  # the sum of the absolute values of its residual before this upload
+    left: tuple[float, ...] = ()  # the product of its settled residual with the last step, if it knows that step
 
 
 def write(message: Order | Report) -> ConfigRecord:

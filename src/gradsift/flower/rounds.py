@@ -15,7 +15,7 @@ import torch
 from flwr.supercore import log
 from torch import Tensor
 
-from gradsift import round
+from gradsift import round, weighing
 from gradsift.control import Observation
 from gradsift.errors import RunError
 from gradsift.flower.protocol import NEVER, Report, checksum
@@ -81,6 +81,7 @@ class Rounds:
     pending: Pending | None = None
     clients: dict[int, Client] = field(default_factory=dict)  # in ascending order of their numbers
     averaged: set[str] = field(default_factory=set)  # non-trainable entries that training has changed
+    priced_for: tuple[int, ...] = ()  # the numbers for which the controller knows the prices of rounds
     last_exchange: int = 0  # the last round with an exchange, in which buffers were averaged; 0 if there is none
 
     @property
@@ -124,8 +125,18 @@ class Rounds:
         single = plan.for_clients([list(self.clients).index(client)])
         return single._replace(rnd=single.rnd.at(single.rnd.k))
 
-    def observe(self, losses: Sequence[tuple[float, ...]]) -> Observation | None:
-        """(D) of Fig. 3: the controller learns from the losses of the pending round, of which there may be none."""
+    def price(self, count: int) -> None:
+        """Tell a controller that plans k what rounds cost in which ``count`` clients take part."""
+        buffers = sum(self.non_trainable[name].numel() for name in self.averaged)
+        if self.method.controller.plans and self.priced_for != (key := (len(self.clients), count, buffers)):
+            prices = round.prices(self.method, len(self.weights), *key)
+            control = self.method.controller.priced(self.server.control, prices)
+            self.server, self.priced_for = replace(self.server, control=control), key
+
+    def observe(
+        self, losses: Sequence[tuple[float, ...]], left: Mapping[int, float], uploads: Mapping[int, Upload]
+    ) -> Observation | None:
+        """(D) of Fig. 3: the controller learns from what clients report of the pending round, which may be nothing."""
         pending, self.pending = self.pending, None
         if pending is None:
             return None
@@ -135,11 +146,24 @@ class Rounds:
         if not all(map(math.isfinite, means)):  # the sum of finite losses may overflow
             log(WARNING, "gradsift: round %d: the mean losses are %s: not used", pending.seen.proposal.number, means)
             means = []
-        mean_losses = dict(zip(names, means, strict=False))
-        self.server, observed = round.observe(self.method, self.server, pending.seen, mean_losses)
+        seen = dict(zip(names, means, strict=False)) | self._agreement(pending, left, uploads)
+        self.server, observed = round.observe(self.method, self.server, pending.seen, seen)
         return observed
 
-    def merge(self, plan: Plan, uploads: Mapping[int, Upload]) -> Record:
+    def _agreement(
+        self, pending: Pending, left: Mapping[int, float], uploads: Mapping[int, Upload]
+    ) -> dict[str, float]:
+        """``agreement`` of the pending round, from the products of the clients' residuals with its step."""
+        clients, share = self._shares({client: uploads[client] for client in left})
+        if not clients:
+            return {}
+        lr = self.method.lr(pending.seen.proposal.number)
+        step = pending.before.values - self.weights[pending.before.indices]
+        merged = Sparse(pending.before.indices, step / lr, len(self.weights))
+        products = torch.tensor([left[client] / lr for client in clients], dtype=torch.float64)
+        return weighing.weighed({"agreement": weighing.agreement(products, share, merged)})
+
+    def merge(self, plan: Plan, uploads: Mapping[int, Upload], mass: Mapping[int, float]) -> Record:
         """Merge the uploads and step; a round without uploads is only counted."""
         before = self.server
         if not uploads:
@@ -151,7 +175,9 @@ class Rounds:
         buffers = sum(self.non_trainable[name].numel() for name in self.averaged)
         participation = Participation(np.array([client in uploads for client in self.clients]), buffers)
         plan = plan.for_clients(np.flatnonzero(participation.took_part))
-        outcome, number = round.merge(self.method, before, plan, sent, share, participation), plan.rnd.number
+        masses = torch.tensor([mass[client] for client in clients], dtype=torch.float64)
+        weighed = masses if self.method.controller.weighs else None
+        outcome, number = round.merge(self.method, before, plan, sent, share, participation, weighed), plan.rnd.number
         if not bool(torch.isfinite(outcome.server.weights).all()):
             raise RunError(f"round {number}: the step leads to weights that are not finite; try a smaller lr")
         round.note_counts(outcome.record, outcome.counts, participation)
@@ -193,4 +219,5 @@ def _pending(weights: Tensor, outcome: Outcome) -> Pending | None:
     if outcome.probe_change is not None and outcome.probe_weights is not None:
         indices = outcome.probe_change.nonzero().squeeze(-1)
         probe = Sparse(indices, outcome.probe_weights[indices], merged.dim)
-    return Pending(outcome.observation, Sparse(merged.indices, weights[merged.indices], merged.dim), probe)
+    seen = outcome.observation.seen(weighing.weighed(outcome.counts))
+    return Pending(seen, Sparse(merged.indices, weights[merged.indices], merged.dim), probe)

@@ -51,7 +51,7 @@ class SparseStrategy(FlowerArguments, Strategy):
     model: nn.Module  # defines which entries of the state_dict are trainable parameters
     _: KW_ONLY
     sparsifier: str | Sparsifier = "fab-top-k"
-    controller: str | Controller[Any] | None = None  # default: "extended-sign", or "fixed" for a dense sparsifier
+    controller: str | Controller[Any] | None = None  # default: "planned", or "fixed" for a dense sparsifier
     cost: str | CostModel | None = None  # default: the paper's normalised time, comm_time 10
     local: str | LocalComputation | None = None  # default: what goes with the sparsifier
     values: str | ValueType = "exact"
@@ -153,8 +153,9 @@ class SparseStrategy(FlowerArguments, Strategy):
             return []
         nodes = self._connect(arrays, grid)
         self._log.finish_round()
-        plan = self.rounds.plan()
         count = _count(nodes, self.fraction_train, self.min_train_nodes)
+        self.rounds.price(count)
+        plan = self.rounds.plan()
         chosen = [
             sorted(nodes)[i] for i in participants(len(nodes), count, self.options.method.seed, plan.period_start)
         ]
@@ -170,9 +171,11 @@ class SparseStrategy(FlowerArguments, Strategy):
         if self._orders is None:
             return None, None
         inbox = self._inbox(replies, train=True)
-        observed = self.rounds.observe([*inbox.losses.values()]) if self.options.exchanges == 1 else None
+        observed = None
+        if not self._asks_again:
+            observed = self.rounds.observe([*inbox.losses.values()], inbox.left, inbox.uploads)
         self.rounds.average_buffers(self._orders.plan, inbox.buffers, inbox.uploads)
-        record = self.rounds.merge(self._orders.plan, inbox.uploads)
+        record = self.rounds.merge(self._orders.plan, inbox.uploads, inbox.mass)
         self._merged = list(inbox.uploads)
         if observed is not None:
             round.note_observation(record, observed)
@@ -192,8 +195,7 @@ class SparseStrategy(FlowerArguments, Strategy):
         """Orders to evaluate and, with two exchanges per round, to take the losses of the round."""
         del server_round
         trained, self._orders = self._orders, None
-        learning = self.options.exchanges == 2 and self._rounds is not None and self._rounds.method.controller.learns
-        probing = self._merged if learning else []
+        probing = self._merged if self._asks_again else []
         if not (probing or self.fraction_evaluate):
             return []
         nodes = self._connect(arrays, grid)
@@ -216,6 +218,11 @@ class SparseStrategy(FlowerArguments, Strategy):
         self._log.save(self.rounds)
         return MetricRecord(metrics) if metrics else None
 
+    @property
+    def _asks_again(self) -> bool:
+        """Whether a second exchange of each round asks for its losses."""
+        return self.options.exchanges == 2 and self._rounds is not None and self._rounds.method.controller.learns
+
     def _connect(self, arrays: ArrayRecord, grid: Grid) -> dict[int, int]:
         """The connected clients and their nodes; the first call starts the run, or continues that of the folder."""
         resumed = self._log.resume()
@@ -232,7 +239,7 @@ class SparseStrategy(FlowerArguments, Strategy):
             self._rounds = self.options.start(arrays, any(report.can_probe for report in reports))
         self._rounds.register(reports)
         self._log.create(self._rounds, len(nodes))
-        if resumed is not None and resumed.pending is not None and self.options.exchanges == 2:
+        if resumed is not None and resumed.pending is not None and self._asks_again:
             self._request_pending_losses(nodes, grid)
         return nodes
 
@@ -272,7 +279,7 @@ class SparseStrategy(FlowerArguments, Strategy):
     def _receive_evaluation(self, replies: Iterable[Message]) -> Inbox:
         """The replies to evaluate messages; with two exchanges per round, the controller learns from their losses."""
         inbox = self._inbox(replies, train=False)
-        observed = self.rounds.observe([*inbox.losses.values()]) if self.options.exchanges == 2 else None
+        observed = self.rounds.observe([*inbox.losses.values()], {}, {}) if self._asks_again else None
         record = self._log.open_record
         if record is not None:
             record["up_bytes"] += inbox.bytes

@@ -15,8 +15,6 @@ from gradsift.round import Participation
 from gradsift.sampling import NO_SAMPLE, Ints, minibatches, participants, probe_samples
 from gradsift.simulation.flat import chunks
 
-EXAMPLES = 8  # rounds whose participation stands for all
-
 Part = slice | Ints  # selects clients of a round with equally large minibatches
 
 
@@ -63,12 +61,6 @@ class Clients:
             self.start[present],
             self.batch[present],
         )
-
-    def examples(self, per_round: int | None, seed: int) -> list[Participation]:
-        """The participation of some rounds, from which their mean cost is estimated."""
-        if per_round is None or per_round == len(self.present):
-            return [self.participation]
-        return [self.drawn(per_round, seed, number).participation for number in range(1, EXAMPLES + 1)]
 
     def parts(self, size: int) -> Iterator[Part]:
         """Split the clients into parts of at most ``size``; they are slices if all minibatches are equally large."""

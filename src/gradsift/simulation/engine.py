@@ -90,8 +90,10 @@ class Engine:
         buffers = self.flat.buffers()
         numbers = sum(value.numel() for value in buffers.values())
         self._everyone = Clients.everyone(self.data, settings.batch_size, numbers, dtype)
-        prices = round.prices(method, self.flat.dim, self._everyone.examples(settings.clients_per_round, method.seed))
-        server = round.start(method, self.flat.weights(), prices)
+        server = round.start(method, self.flat.weights())
+        if method.controller.plans:
+            prices = round.prices(method, self.flat.dim, data.num_clients, settings.clients_per_round, numbers)
+            server = replace(server, control=method.controller.priced(server.control, prices))
         first = round.plan(method, server).for_clients(self._everyone.present)  # also to fail early
         needs = memory.needs(self.flat, self.data, method, settings, first.rnd.k, activations)
         self._streams = memory.must_stream(needs, device)

@@ -65,7 +65,7 @@ def simulate(
     data: FederatedData,
     *,
     sparsifier: str | Sparsifier = "fab-top-k",
-    controller: str | Controller[Any] = "extended-sign",
+    controller: str | Controller[Any] = "planned",
     cost: str | CostModel | None = None,
     local: str | LocalComputation | None = None,
     values: str | ValueType = "exact",

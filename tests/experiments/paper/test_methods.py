@@ -28,6 +28,7 @@ def made_up(accuracy: list[float], round_cost: float = 1.0, k: Any = 5.0, seed: 
         down=np.full(rounds, 5),
         round_cost=round_cost * ones,
         sign=np.full(rounds, 2),
+        **dict.fromkeys(("c", "waiting", "agreement"), np.nan * ones),
         contribution=np.array([3.0, 4.0]),
         evaluated=np.arange(rounds + 1),
         loss=np.linspace(2.0, 1.0, rounds + 1),
