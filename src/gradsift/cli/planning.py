@@ -2,7 +2,9 @@
 
 import argparse
 import shlex
+from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import gradsift
@@ -22,8 +24,11 @@ def plan(given: argparse.Namespace) -> int:
         _model(given), up_mbit=given.up, down_mbit=given.down, encoded_bytes=not given.plain_bytes, **arguments
     )
     as_json = files.as_json(asdict(made), indent=2) + b"\n"
-    wanted = {given.plot: made.draw, given.json: lambda path: files.write(path, as_json)}
-    wanted.pop(None, None)
+    writers: dict[Path | None, Callable[[Path], None]] = {
+        given.plot: made.draw,
+        given.json: lambda path: files.write(path, as_json),
+    }
+    wanted = {path: write for path, write in writers.items() if path is not None}
     for path, write in wanted.items():
         try:
             write(path)
