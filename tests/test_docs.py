@@ -1,4 +1,4 @@
-"""The README and two pages of docs/ do what they say: their examples run, their lists are complete, links lead."""
+"""The README and three pages of docs/ do what they say: their examples run, their lists are complete, links lead."""
 
 import functools
 import json
@@ -21,7 +21,7 @@ from tests.examples import examples
 from tests.method.drivers import CLIENTS, DRIVERS, ROUNDS
 from tests.registered import REGISTRIES, own_names
 
-RUN = ["README.md", "docs/extending.md", "docs/wire.md"]
+RUN = ["README.md", "docs/extending.md", "docs/plan.md", "docs/wire.md"]
 PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
 BUILT_IN = {slot: registry.names() for slot, registry in REGISTRIES.items()}
 EXAMPLES = {  # of docs/extending.md: name and class

@@ -14,11 +14,11 @@ from tests.report.folders import config, records, write
 SOURCE = Path(gradsift.__file__).parent
 LAYERS = (
     ("errors", "check", "registry", "draws", "sparse", "check_tensors", "version", "checked", "describe"),
-    ("sparsify", "values", "local", "control", "cost", "wire", "schedule", "sampling"),
+    ("sparsify", "values", "local", "control", "cost", "pricing", "wire", "schedule", "sampling"),
     ("records",),
     ("round", "method", "contract"),
     ("simulation", "flower", "data", "models"),
-    ("report", "regret"),
+    ("report", "regret", "planning"),
     ("experiments",),
     ("cli", "__main__"),
 )

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         register_local_computation,
     )
     from gradsift.method import Method, check_pair
+    from gradsift.planning import Plan, plan
     from gradsift.records.record import Record
     from gradsift.round import apply
     from gradsift.schedule import Constant, Cosine, StepDecay
@@ -59,6 +60,7 @@ _NAMES = {
     "errors": "GradsiftError RunError",
     "local": "LocalComputation LocalSteps OneGradient local_computation local_computations register_local_computation",
     "method": "Method check_pair",
+    "planning": "Plan plan",
     "records.record": "Record",
     "round": "apply",
     "schedule": "Constant Cosine StepDecay",
@@ -87,6 +89,7 @@ __all__ = [
     "NormalizedTime",
     "Observation",
     "OneGradient",
+    "Plan",
     "Proposal",
     "Record",
     "Result",
@@ -111,6 +114,7 @@ __all__ = [
     "difference",
     "local_computation",
     "local_computations",
+    "plan",
     "register_controller",
     "register_cost_model",
     "register_local_computation",

@@ -10,7 +10,15 @@ HEAVY = {"torch", "numpy", "pandas", "matplotlib", "sklearn"}
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["run", "--help"], ["compare", "--help"], ["--version"], ["run", "--roundz"], ["completion", "bash"]],
+    [
+        ["--help"],
+        ["run", "--help"],
+        ["compare", "--help"],
+        ["plan", "--help"],
+        ["--version"],
+        ["run", "--roundz"],
+        ["completion", "bash"],
+    ],
 )
 def test_nothing_heavy_is_imported_for_help_and_for_mistakes(arguments: list[str]) -> None:
     script = (
@@ -29,6 +37,6 @@ def test_nothing_heavy_is_imported_for_help_and_for_mistakes(arguments: list[str
 def test_the_package_runs_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "gradsift", "--help"], capture_output=True, text=True, check=False)
     assert done.returncode == 0
-    for command in ("run", "resume", "compare", "report", "data", "list"):
+    for command in ("plan", "run", "resume", "compare", "report", "data", "list"):
         assert f"\n    {command} " in done.stdout
     assert "examples:" in done.stdout

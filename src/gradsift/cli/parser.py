@@ -16,6 +16,7 @@ from gradsift.records.stop import STOPS
 COMM_TIMES = "0.1,1,10,100"  # the default of ``gradsift regret --comm-times``
 EXAMPLES = {
     "": """
+        gradsift plan --weights 11e6 --up 10 --down 50    how many elements to send, and how much faster that is
         gradsift run                                  adaptive k on the embedded digits, in half a minute
         gradsift compare                              the same against fixed k, FedAvg and send-all, with a page
         gradsift run --model mymodel:net --data my.npz    your own model and data
@@ -30,6 +31,11 @@ EXAMPLES = {
         gradsift run mysettings.toml --seed 3
         gradsift run --model mymodel:net --data my.npz --lr 0.01
         GRADSIFT_DATA=folder gradsift run --data femnist --clients 156 --device cuda
+    """,
+    "plan": """
+        gradsift plan --weights 11e6 --up 10 --down 50
+        gradsift plan --model paper-cnn --data digits --compute 0.5 --clients 156 --plot plan.svg
+        gradsift plan --model mymodel:net --data my.npz --up 1 --down 5 --rounds 2000 --json plan.json
     """,
     "resume": """
         gradsift resume runs/digits-fab-top-k-extended-sign-seed0
@@ -89,6 +95,28 @@ def _examples(name: str) -> str | None:
 def _run(command: Parser) -> None:
     _add_settings(command)
     _add_flags(command, Option("out", Path, None, "folder for the run (default: a new one under runs/)"), TENSORBOARD)
+
+
+def _plan(command: Parser) -> None:
+    add_options(
+        command,
+        Option("weights", integer, None, "number of weights of the model; or name it with --model", "D"),
+        replace(BY_NAME["model"], help="a name or module:function, as in gradsift run (default: as there)"),
+        replace(BY_NAME["data"], default=None, help="the data whose sizes the model needs (default: digits)"),
+        Option("up", float, 10.0, "uplink of a client in Mbit/s", "MBIT"),
+        Option("down", float, 50.0, "downlink of a client in Mbit/s", "MBIT"),
+        Option("latency", float, 0.03, "seconds that every message takes besides", "S"),
+        Option("compute", float, 0.2, "seconds that a client takes for a gradient", "S"),
+        Option("clients", integer, 20, "number of clients in a round", "N"),
+        Option("rounds", float, None, "rounds to your target if everything were sent, if you know it", "R0"),
+        Option("local_steps", integer, 20, "local steps of the FedAvg to compare with", "N"),
+        Option("k_min", integer, 1, "smallest k to consider", "K"),
+        Option("k_max", integer, None, "largest k to consider (default: D)", "K"),
+        Option("plain_bytes", None, False, "count 4 bytes for each index and value, not those of the wire format"),
+        Option("plot", Path, None, "write a figure of the time over k: .svg, .png or .pdf", "FILE"),
+        Option("json", Path, None, "write all numbers as JSON", "FILE"),
+    )
+    add_set(command, "PART", "option of the model or the data, such as model.hidden=128")
 
 
 def _resume(command: Parser) -> None:
@@ -207,6 +235,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "plan": Command("predict the best k, and the time it saves, for a model and a link", _plan, "planning:plan"),
     "run": Command("train over simulated clients", _run, "running:run"),
     "resume": Command("continue a run or a comparison that was stopped", _resume, "comparing:resume"),
     "compare": Command("run several methods and seeds on one set-up, and compare them", _compare, "comparing:compare"),

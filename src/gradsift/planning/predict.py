@@ -1,0 +1,218 @@
+"""Predict k, bytes and seconds of a round, and the time to a target against sending everything and against FedAvg.
+
+Rounds to a target are R0 (1 + c/k)^0.7 by ``control.law``; R0, the rounds if everything were sent, is not known before
+training. So times are relative to sending everything, unless R0 is given.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from gradsift import check
+from gradsift.control import law
+from gradsift.cost import LinkTime, Traffic, checked_cost
+from gradsift.errors import GradsiftError, install
+from gradsift.pricing import expected_traffic
+
+MBIT = 125_000  # bytes
+WRONG = 3.0  # the factor by which c may be wrong, both ways
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One way to train. A round ends with an exchange; bytes are those of one client in one round."""
+
+    gradients: int  # computed by a client in a round
+    up_bytes: float
+    down_bytes: float
+    seconds: float  # of a round: the sum of the four below
+    computing: float
+    sending: float
+    receiving: float
+    latency: float
+    rounds: float  # to the target, as a multiple of R0
+    relative: float  # time to the target, as a multiple of that of sending everything
+    total: float | None  # seconds to the target, if R0 is known
+
+
+@dataclass(frozen=True)
+class WrongGuess:
+    """What the planned k costs if c is another than was guessed."""
+
+    c: float
+    relative: float  # time to the target with the planned k, as a multiple of that of sending everything
+    best_k: int  # the k that would have been planned for this c
+    loss: float  # time with the planned k, as a multiple of that with ``best_k``
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a plan is made for."""
+
+    dim: int  # weights of the model
+    clients: int
+    up_mbit: float
+    down_mbit: float
+    latency: float  # seconds per message
+    compute: float  # seconds per gradient
+    encoded_bytes: bool
+    r0: float | None  # rounds to the target if everything were sent, if known
+    k_min: int
+    k_max: int
+
+    @property
+    def cost(self) -> LinkTime:
+        """The cost model, to train with."""
+        return LinkTime(self.up_mbit * MBIT, self.down_mbit * MBIT, self.latency, self.compute)
+
+    def traffic(self, k: float) -> Traffic:
+        """A round at k, for one client: all are alike, so that the slowest is any of them."""
+        return expected_traffic(self.dim, k, clients=1, encoded_bytes=self.encoded_bytes)
+
+    def whole(self, steps: int = 1) -> Traffic:
+        """A round in which whole vectors are sent after so many local steps."""
+        return Traffic.of(self.dim, self.dim, self.dim, clients=1, dense=True, steps=steps)
+
+    def price(self, k: float) -> float:
+        """Seconds of a round at k."""
+        return checked_cost(self.cost, self.traffic(k))
+
+    def time(self, k: float, c: float) -> float:
+        """Seconds to the target at k, over R0."""
+        return self.price(k) * law.slowdown(k, c)
+
+
+@dataclass(frozen=True)
+class Plan(Setting):
+    """The result of ``gradsift.plan``; ``print`` shows it as a table, and ``draw`` makes the picture."""
+
+    c: float  # the number of elements at which sending fewer starts to hurt, guessed
+    k: int  # to start with; ``dim`` if whole vectors should be sent
+    dense: bool  # whether to send whole vectors, without indices, because that is faster
+    planned: Prediction
+    everything: Prediction
+    fedavg: Prediction  # with the given number of local steps, at its best
+    fedavg_same_traffic: Prediction  # with the period at which it sends as much as the planned k, at its best
+    wrong: tuple[WrongGuess, ...]  # for c three times smaller and three times larger
+
+    def relative(self, k: Sequence[float], c: float) -> list[float]:
+        """The time to the target with each of these k, as a multiple of that of sending everything."""
+        return [self.time(one, c) / self.everything.seconds for one in k]
+
+    def __str__(self) -> str:
+        from gradsift.planning import text
+
+        return f"{text.table(self)}\n\n{text.assumptions(self)}"
+
+    def draw(self, path: str | Path) -> None:
+        """Write a figure of the predicted time over k as a .svg, .png or .pdf file; needs matplotlib."""
+        if check.path("path", path).suffix not in (".svg", ".png", ".pdf"):
+            raise GradsiftError(f"the figure must be a .svg, .png or .pdf file, got {str(path)!r}")
+        try:
+            from gradsift.planning import figure
+        except ImportError as problem:
+            raise GradsiftError(f"a figure needs matplotlib ({problem}): {install('report')}") from problem
+        figure.save(self, Path(path))
+
+
+def plan(
+    model: nn.Module | int,
+    *,
+    up_mbit: float,
+    down_mbit: float,
+    compute: float,
+    clients: int,
+    latency: float = 0.0,
+    encoded_bytes: bool = True,
+    rounds: float | None = None,
+    local_steps: int = 20,
+    k_min: int = 1,
+    k_max: int | None = None,
+) -> Plan:
+    """Plan k for ``model``, a module or its number of weights, on clients that all have the same link and speed.
+
+    The link has ``up_mbit`` and ``down_mbit`` Mbit/s and a ``latency`` in seconds per message; a gradient takes
+    ``compute`` seconds. ``rounds`` is R0, the rounds to your target if everything were sent, if you know it: then times
+    are also in seconds. ``local_steps`` are those of the FedAvg to compare with. Without ``encoded_bytes`` an element
+    takes 8 bytes instead of those of the wire format.
+    """
+    dim = _weights(model)
+    check.real("up_mbit", up_mbit, above=0)
+    check.real("down_mbit", down_mbit, above=0)
+    check.real("latency", latency, low=0)
+    check.real("compute", compute, low=0)
+    check.integer("clients", clients, 1)
+    check.boolean("encoded_bytes", encoded_bytes)
+    check.real("rounds", rounds, above=0, optional=True)
+    check.integer("local_steps", local_steps, 1)
+    check.integer("k_max", k_max, 1, dim, optional=True)
+    k_max = dim if k_max is None else int(k_max)
+    check.integer("k_min", k_min, 1, k_max)
+    link = (float(up_mbit), float(down_mbit), float(latency), float(compute))
+    r0 = None if rounds is None else float(rounds)
+    setting = Setting(dim, int(clients), *link, encoded_bytes, r0, int(k_min), k_max)
+    return _planned(setting, law.guess(dim), int(local_steps))
+
+
+def _weights(model: nn.Module | int) -> int:
+    """D: the number of trainable weights."""
+    if isinstance(model, nn.Module):
+        model = sum(weights.numel() for weights in model.parameters() if weights.requires_grad)
+    check.integer("the number of trainable weights of the model", model, 1)
+    return int(model)
+
+
+def _planned(setting: Setting, c: float, local_steps: int) -> Plan:
+    everything = _predict(setting, setting.whole())
+    k, dense, _ = _best(setting, c)
+    planned = everything if dense else _predict(setting, setting.traffic(k), law.slowdown(k, c))
+    # Section V-A, item 4 of the paper, where it is floor(D / 2k): an element takes 8 bytes there.
+    same = int((everything.up_bytes + everything.down_bytes) / (planned.up_bytes + planned.down_bytes))
+    wrong = []
+    for other in (c / WRONG, c * WRONG):
+        best_k, _, best = _best(setting, other)
+        time = everything.seconds if dense else setting.time(k, other)
+        wrong.append(WrongGuess(other, time / everything.seconds, best_k, time / best))
+    # FedAvg at its best: h local steps are worth h gradients, so it needs R0 of them in all.
+    fedavg, alike = (_predict(setting, setting.whole(steps), 1 / steps) for steps in (local_steps, max(1, same)))
+    return Plan(
+        **vars(setting),
+        c=c,
+        k=k,
+        dense=dense,
+        planned=planned,
+        everything=everything,
+        fedavg=fedavg,
+        fedavg_same_traffic=alike,
+        wrong=tuple(wrong),
+    )
+
+
+def _best(setting: Setting, c: float) -> tuple[int, bool, float]:
+    """The best k for this c, whether whole vectors are better still, and the seconds to the target over R0."""
+    near = law.best_k(setting.price, c, setting.k_min, setting.k_max)
+    time, k = min((setting.time(k, c), k) for k in (math.floor(near), math.ceil(near)))
+    whole = checked_cost(setting.cost, setting.whole())
+    return (setting.dim, True, whole) if setting.k_max == setting.dim and whole <= time else (k, False, time)
+
+
+def _predict(setting: Setting, traffic: Traffic, rounds: float = 1.0) -> Prediction:
+    """A round with this traffic, and the time to the target in this many times R0 rounds."""
+    seconds = checked_cost(setting.cost, traffic)
+    up, down = float(traffic.up_bytes[0]), float(traffic.down_bytes[0])
+    return Prediction(
+        gradients=traffic.steps,
+        up_bytes=up,
+        down_bytes=down,
+        seconds=seconds,
+        computing=traffic.steps * setting.compute,
+        sending=up / (setting.up_mbit * MBIT),
+        receiving=down / (setting.down_mbit * MBIT),
+        latency=2 * setting.latency,
+        rounds=rounds,
+        relative=rounds * seconds / checked_cost(setting.cost, setting.whole()),
+        total=None if setting.r0 is None else setting.r0 * rounds * seconds,
+    )

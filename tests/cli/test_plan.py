@@ -1,0 +1,88 @@
+"""``gradsift plan`` prints what ``gradsift.plan`` predicts, and a command that trains with it."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+import gradsift
+from gradsift.cli.main import main
+from tests.cli.test_commands import ok, refused
+
+
+def test_a_number_of_weights_and_a_link_are_enough(capsys: pytest.CaptureFixture[str]) -> None:
+    ok("plan", "--weights", "11000000", "--up", "10", "--down", "50")
+    said = capsys.readouterr().out
+    plan = gradsift.plan(11_000_000, up_mbit=10, down_mbit=50, latency=0.03, compute=0.2, clients=20)
+    assert said.startswith(f"{plan}\n")
+    assert f"--k {plan.k} --encoded-bytes" in said
+    assert "--set cost.up_bandwidth=1250000.0" in said
+
+
+def test_every_flag_reaches_the_plan() -> None:
+    ok(
+        *("plan", "--weights", "1e6", "--up", "2", "--down", "3", "--latency", "0.1", "--compute", "0.5"),
+        *("--clients", "7", "--rounds", "400", "--local-steps", "5", "--k-min", "10", "--k-max", "20000"),
+        *("--plain-bytes", "--json", "plan.json", "--plot", "plan.svg"),
+    )
+    plan = gradsift.plan(
+        1_000_000,
+        up_mbit=2,
+        down_mbit=3,
+        latency=0.1,
+        compute=0.5,
+        clients=7,
+        encoded_bytes=False,
+        rounds=400,
+        local_steps=5,
+        k_min=10,
+        k_max=20_000,
+    )
+    written = json.loads(Path("plan.json").read_text())
+    assert (written["k"], written["k_min"], written["k_max"], written["clients"]) == (plan.k, 10, 20_000, 7)
+    assert written["fedavg"]["gradients"] == 5
+    assert written["planned"]["total"] == plan.planned.total
+    assert Path("plan.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize("up", ["0.1", "100000"])
+def test_the_printed_command_trains_at_that_cost(up: str, capsys: pytest.CaptureFixture[str]) -> None:
+    model = ["--model", "mlp", "--set", "model.hidden=4"]
+    ok("plan", *model, "--up", up, "--down", up, "--latency", "0", "--json", "plan.json")
+    written = json.loads(Path("plan.json").read_text())
+    command = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  gradsift run"))
+    ok(*shlex.split(command)[1:], "--rounds", "5", "--out", "a", "--quiet")
+    last = json.loads(Path("a/records.jsonl").read_text().splitlines()[-1])
+    assert last["up_elements"] == written["k"]
+    assert last["round_cost"] == pytest.approx(written["planned"]["seconds"], rel=0.1)
+
+
+def test_a_model_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("planmodel.py").write_text("from torch import nn\n\n\ndef net():\n    return nn.Linear(99, 10)\n")
+    ok("plan", "--model", "planmodel:net")
+    said = capsys.readouterr().out
+    assert "D = 1,000 weights" in said
+    assert "gradsift run --model planmodel:net --cost" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--weights", "0"], "must be at least 1, got 0"),
+        (["--weights", "9", "--model", "mlp"], "--model has no meaning with --weights 9"),
+        (["--weights", "9", "--up", "-1"], "up_mbit must be above 0, got -1.0"),
+        (["--weights", "9", "--plot", "plan.gif"], "must be a .svg, .png or .pdf file, got 'plan.gif'"),
+        (["--weights", "9", "--plot", "gone/plan.svg"], "cannot write gone/plan.svg: No such file"),
+        (["--weights", "9", "--json", "gone/plan.json"], "cannot write gone/plan.json: No such file"),
+        (["--model", "mlpp"], "unknown model 'mlpp'; did you mean 'mlp'"),
+    ],
+)
+def test_wrong_flags_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert message in refused(capsys, "plan", *arguments)
+
+
+def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["plan", "--help"])
+    assert "gradsift plan --weights 11e6 --up 10 --down 50" in capsys.readouterr().out
