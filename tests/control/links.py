@@ -1,4 +1,4 @@
-"""A link whose rounds cost t0 + t1 k, with noise and stragglers, and the loop of a controller that sees only the cost."""
+"""A link whose rounds cost t0 + t1 k, with noise and stragglers, and a loop that chooses k from the costs it sees."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -22,6 +22,7 @@ class Link:
     changes_after: int = 10**9
     then: tuple[float, float] = (1.0, 1.0)  # factors of t0 and t1 after the change
     slow: Mapping[int, float] = field(default_factory=dict)
+    carried: float = 0.0  # the part of t1 k that is of the round before: its result
     stragglers: float = 0.0  # the probability of a round that costs ten times as much
 
     def rates(self, number: int) -> tuple[float, float]:
@@ -41,9 +42,10 @@ class Link:
 
         return dear(k) / dear(self.best(number)) - 1
 
-    def cost(self, number: int, k: float) -> float:
+    def cost(self, number: int, k: float, k_before: float) -> float:
         draw = np.random.default_rng([self.seed, number])
         t0, t1 = self.rates(number)
+        k = (1 - self.carried) * k + self.carried * k_before
         late = 10.0 if draw.random() < self.stragglers else 1.0
         return (t0 + t1 * k) * math.exp(self.noise * draw.normal()) * late * self.slow.get(number, 1.0)
 
@@ -66,16 +68,23 @@ def cheapest(state: SeenCost, c: float, k: float) -> float:
     return k
 
 
+def never(number: int) -> bool:
+    del number
+    return False
+
+
 def follow(
-    link: Link, first_k: float, rounds: int, late: int = 0, missing: Callable[[int], bool] = lambda number: False
+    link: Link, first_k: float, rounds: int, late: int = 0, missing: Callable[[int], bool] = never
 ) -> tuple[list[float], list[float]]:
     """The k chosen before each round, and the k used; costs are learned ``late`` rounds late, if not ``missing``."""
     state, k = seen_cost.start(), first_k
-    chosen, used = [], []
+    chosen: list[float] = []
+    used: list[float] = []
     for number in range(1, rounds + 1):
         seen = number - 1 - late
         if seen >= 1 and not missing(seen):
-            state = seen_cost.learn(state, used[seen - 1], link.cost(seen, used[seen - 1]))
+            before = used[max(seen - 2, 0)]
+            state = seen_cost.learn(state, used[seen - 1], link.cost(seen, used[seen - 1], before))
         k = cheapest(state, link.c, k)
         chosen.append(k)
         used.append(k * seen_cost.variation(state, number))

@@ -1,6 +1,7 @@
 """A cost that is only seen: a simulated link is learned and followed, whatever its noise, stragglers and changes."""
 
 import copy
+import itertools
 import json
 import math
 import statistics
@@ -36,8 +37,8 @@ def test_exact_costs_give_the_line() -> None:
     state = taught([(k, 3 + 0.01 * k) for k in (100.0, 900.0, 300.0, 100.0, 900.0, 500.0)])
     known = seen_cost.estimate(state)
     assert known is not None
-    assert (known.t0, known.t1) == (pytest.approx(3, rel=0.1), pytest.approx(0.01, rel=0.1))
-    assert (known.least_k, known.most_k) == (pytest.approx(100), pytest.approx(900))
+    assert known[:2] == pytest.approx((3, 0.01), rel=0.1)
+    assert known[2:4] == pytest.approx((100, 900))
     for k in (50.0, 100.0, 450.0, 900.0, 3000.0):
         assert seen_cost.price(state, k) == pytest.approx(3 + 0.01 * k, rel=0.1)
 
@@ -77,7 +78,9 @@ def test_k_varies_by_less_once_the_cost_is_known() -> None:
 def test_both_directions_are_tried_as_often_and_without_a_period() -> None:
     signs = [1 if seen_cost.variation(seen_cost.start(), number) > 1 else -1 for number in range(1, 257)]
     assert abs(sum(signs)) <= 2
-    assert abs(sum(sign * number for number, sign in enumerate(signs))) < 300  # of a possible 32,640
+    assert sum(sign * number for number, sign in enumerate(signs)) == 0, "drift would look like t1"
+    pairs = list(itertools.pairwise(signs))
+    assert sum(left * right for left, right in pairs) > 0.3 * len(pairs), "k goes with that of the round before"
     for period in range(1, 33):
         assert any(left != right for left, right in zip(signs, signs[period:], strict=False))
 
@@ -165,6 +168,15 @@ def test_late_and_missing_costs_are_fine(noise: float) -> None:
 
 
 @pytest.mark.slow
+def test_a_round_that_also_carries_the_result_of_the_one_before() -> None:
+    """As on Flower with one exchange a round: half of what is sent is of the k before."""
+    runs = [follow(Link(noise=0.1, seed=seed, carried=0.5), 5000.0, 80)[0] for seed in SEEDS]
+    offs = [off(k, 1000.0) for chosen in runs for k in chosen[30:]]
+    assert statistics.median(offs) < 1.5
+    assert max(offs) < 2.2
+
+
+@pytest.mark.slow
 def test_slow_drift_is_followed() -> None:
     """t1 grows a hundredfold within 200 rounds, so k* falls by a factor of 10."""
 
@@ -172,10 +184,13 @@ def test_slow_drift_is_followed() -> None:
         def rates(self, number: int) -> tuple[float, float]:
             return self.t0, self.t1 * 100 ** (number / 200)
 
-    link = Drifting(noise=0.1)
-    chosen, _ = follow(link, 1000.0, 200)
-    assert max(off(k, link.best(number)) for number, k in enumerate(chosen[20:], start=21)) < 2
-    assert off(chosen[199], link.best(200)) < 1.6
+    offs = []
+    for seed in SEEDS:
+        link = Drifting(noise=0.1, seed=seed)
+        chosen, _ = follow(link, 1000.0, 200)
+        offs += [off(k, link.best(number)) for number, k in enumerate(chosen[20:], start=21)]
+    assert statistics.median(offs) < 1.4
+    assert statistics.quantiles(offs, n=20)[-1] < 2
 
 
 @pytest.mark.parametrize("noise", [0.0, *NOISES])

@@ -91,14 +91,15 @@ def variation(state: SeenCost, number: int) -> float:
 
     A k off by q costs about ln(q)^2 / 4, and so does a doubt of ln(q) about the best k, which falls as q rises: the sum
     is least where q is the doubt. While few rounds are known q is larger, because what they tell serves all that
-    follow. The order of q and 1 / q (Thue and Morse) has no period, and drift cancels out in it.
+    follow. The order of q and 1 / q (Thue and Morse, each twice) has no period, and drift cancels out in it. Twice,
+    because a round may also carry the result of the round before: then its size must not be opposite to this one's.
     """
     known = estimate(state)
     log_q = math.log(VARY_MOST)
     if known is not None:
         doubt = known.doubt / 2 * (1 + 32 / len(state["seen"]))
         log_q = min(max(doubt, math.log(VARY_LEAST)), log_q)
-    return math.exp(log_q if number.bit_count() % 2 == 0 else -log_q)
+    return math.exp(log_q if ((number - 1) // 2).bit_count() % 2 else -log_q)
 
 
 class _Fit:

@@ -139,17 +139,18 @@ class Rounds:
         self.server, observed = round.observe(self.method, self.server, pending.seen, mean_losses)
         return observed
 
-    def merge(self, plan: Plan, uploads: Mapping[int, Upload]) -> Record:
-        """Merge the uploads and step; a round without uploads is only counted."""
+    def merge(self, plan: Plan, uploads: Mapping[int, Upload], seconds: float = 0.0) -> Record:
+        """Merge the uploads, which took ``seconds``, and step; a round without uploads is only counted."""
         before = self.server
         if not uploads:
-            self.server, record = round.skip(before, plan, len(self.clients))
+            waited = self.method.cost.waiting_cost(seconds)
+            self.server, record = round.skip(before, plan, len(self.clients), waited)
             self.pending = None
             return record
         clients, share = self._shares(uploads)
         sent = stack([uploads[client].sent for client in clients])
         buffers = sum(self.non_trainable[name].numel() for name in self.averaged)
-        participation = Participation(np.array([client in uploads for client in self.clients]), buffers)
+        participation = Participation(np.array([client in uploads for client in self.clients]), buffers, seconds)
         plan = plan.for_clients(np.flatnonzero(participation.took_part))
         outcome, number = round.merge(self.method, before, plan, sent, share, participation), plan.rnd.number
         if not bool(torch.isfinite(outcome.server.weights).all()):
