@@ -9,9 +9,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 import gradsift
-from gradsift import CostModel, Energy, GradsiftError, LinkTime, Money, NormalizedTime, Traffic, WeightedSum
+from gradsift import (
+    CostModel,
+    Energy,
+    GradsiftError,
+    LinkTime,
+    MeasuredTime,
+    Money,
+    NormalizedTime,
+    Traffic,
+    WeightedSum,
+)
+from tests.simulation.problems import blobs, mlp
 
 D, K, N = 1000, 50, 4
 
@@ -167,6 +179,27 @@ def test_a_weighted_sum() -> None:
     assert nested.round_cost(traffic) == pytest.approx(1.5 * 4.6)
 
 
+def test_measured_time_is_what_the_driver_measured() -> None:
+    traffic = Traffic.of(D, K, K, clients=N, seconds=3.5)
+    both = WeightedSum((2.0, MeasuredTime()), (1.0, Money(up=0.0, down=0.0, compute=1.0)))
+    assert MeasuredTime().round_cost(traffic) == 3.5
+    assert both.round_cost(traffic) == pytest.approx(7 + N)
+    assert (MeasuredTime().waiting_cost(9.0), both.waiting_cost(9.0), Money(1.0, 1.0).waiting_cost(9.0)) == (9, 18, 0)
+    assert MeasuredTime().measured
+    assert both.measured
+    assert not any(model.measured for model in MODELS)
+    for model in (MeasuredTime(), both):
+        with pytest.raises(GradsiftError, match="cost 'measured-time' needs a driver that measures time, such as Flow"):
+            model.round_cost(sparse())
+
+
+def test_the_simulator_refuses_to_measure() -> None:
+    both = WeightedSum((2.0, MeasuredTime()), (1.0, Money(up=0.0, down=0.0)))
+    for cost in ("measured-time", both):
+        with pytest.raises(GradsiftError, match=r"MeasuredTime.* needs a driver|cost 'measured-time' needs a driver"):
+            gradsift.simulate(mlp(), nn.CrossEntropyLoss(), blobs(2), rounds=1, cost=cost)
+
+
 MODELS: list[CostModel] = [
     NormalizedTime(comm_time=10.0),
     LinkTime(up_bandwidth=[100, 30, 7], down_bandwidth=50.0, latency=[0.1, 0.0, 3.0], compute=1.0),
@@ -260,6 +293,8 @@ def test_link_time_has_the_units_of_its_options(
         ({"down": None}, "down must be one number or one per client, got None"),
         ({"up_bytes": -3}, "up_bytes must be finite and not negative, got -3"),
         ({"down_bytes": math.nan}, "down_bytes must be finite and not negative, got nan"),
+        ({"seconds": -1.0}, "seconds must be at least 0, got -1.0"),
+        ({"seconds": math.nan}, "seconds must be a finite number, got nan"),
         ({"up_bytes": [1, 2, 3]}, "up_bytes must be one or 4 numbers, got shape [3]"),
     ],
 )
@@ -366,6 +401,7 @@ def test_costs_have_names() -> None:
         "link-time": LinkTime(up_bandwidth=10.0, down_bandwidth=[1.0, 2.0], latency=0.5),
         "energy": Energy(up=1, down=2),
         "money": Money(up=1, down=2, compute=3),
+        "measured-time": MeasuredTime(),
     }
     assert set(models) <= set(gradsift.cost_models())
     for name, model in models.items():

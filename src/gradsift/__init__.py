@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         CostModel,
         Energy,
         LinkTime,
+        MeasuredTime,
         Money,
         NormalizedTime,
         Traffic,
@@ -54,7 +55,7 @@ _NAMES = {
     "checked": "densify difference stack top_k weighted_sum",
     "control": "Controller Observation Proposal Search controller controllers register_controller",
     "control.rounding": "round_k round_probe_k",
-    "cost": "CostModel Energy LinkTime Money NormalizedTime Traffic WeightedSum cost_model cost_models"
+    "cost": "CostModel Energy LinkTime MeasuredTime Money NormalizedTime Traffic WeightedSum cost_model cost_models"
     " register_cost_model",
     "data.federated": "FederatedData",
     "errors": "GradsiftError RunError",
@@ -84,6 +85,7 @@ __all__ = [
     "LinkTime",
     "LocalComputation",
     "LocalSteps",
+    "MeasuredTime",
     "Method",
     "Money",
     "NormalizedTime",

@@ -32,6 +32,7 @@ class Traffic(NamedTuple):
     up_bytes: Floats
     down_bytes: Floats
     steps: int = 1  # gradients computed by each client that took part
+    seconds: float | None = None  # that the round took, if the driver measures time
 
     @classmethod
     def of(
@@ -50,6 +51,7 @@ class Traffic(NamedTuple):
         up_bytes: ArrayLike | None = None,
         down_bytes: ArrayLike | None = None,
         steps: int = 1,
+        seconds: float | None = None,
     ) -> "Traffic":
         """The traffic of a round in which each client sends ``up`` and receives ``down`` elements.
 
@@ -59,10 +61,12 @@ class Traffic(NamedTuple):
         besides the elements, up and down. ``implied_indices`` is for indices that both sides know: only values travel.
         ``dense_fallback`` counts a message as dense if that is smaller. ``up_bytes`` and ``down_bytes`` are encoded
         sizes, which replace 4 bytes per number. ``steps`` is the number of gradients that each client computes.
+        ``seconds`` is the time that the round took, where it was measured.
         """
         present = _present(took_part, clients)
         check.integer("dim", dim, 1)
         check.integer("steps", steps, 1)
+        check.real("seconds", seconds, low=0, optional=True)
 
         def per_client(name: str, count: ArrayLike) -> Floats:
             counts = _floats(name, count)
@@ -84,7 +88,7 @@ class Traffic(NamedTuple):
         down_numbers = numbers(per_client("down", down)) + numbers(per_client("probe", probe)) + extra
         sent = up_numbers * NUMBER_BYTES if up_bytes is None else per_client("up_bytes", up_bytes) * present
         received = down_numbers * NUMBER_BYTES if down_bytes is None else per_client("down_bytes", down_bytes)
-        return cls(dim, present, up_numbers, down_numbers, sent, received, steps)
+        return cls(dim, present, up_numbers, down_numbers, sent, received, steps, seconds)
 
 
 def _present(took_part: ArrayLike | None, clients: int | None) -> NDArray[np.bool_]:
@@ -112,6 +116,16 @@ class CostModel(ABC):
     @abstractmethod
     def round_cost(self, traffic: Traffic) -> float:
         """The cost of a round with this traffic: computation plus communication."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether it needs ``Traffic.seconds``: then the cost of a round that was not made cannot be told."""
+        return False
+
+    def waiting_cost(self, seconds: float) -> float:
+        """The cost of a round in which the server waited this long, and nobody took part."""
+        del seconds
+        return 0.0
 
 
 _REGISTRY: Registry[CostModel] = Registry("cost", CostModel)  # type: ignore[type-abstract]
@@ -208,6 +222,30 @@ class LinkTime(CostModel):
         return float(seconds[traffic.took_part].max())
 
 
+@register_cost_model("measured-time")
+@dataclass(frozen=True)
+class MeasuredTime(CostModel):
+    """Seconds that the round really took, by the driver's clock: for Flower; the simulator has no real link.
+
+    For links that nobody can describe. Only a controller that does not probe can lower it.
+    """
+
+    @property
+    def measured(self) -> bool:
+        """True."""
+        return True
+
+    def round_cost(self, traffic: Traffic) -> float:
+        """``traffic.seconds``."""
+        if traffic.seconds is None:
+            raise GradsiftError(f"cost {self.name!r} needs a driver that measures time, such as Flower")
+        return float(traffic.seconds)
+
+    def waiting_cost(self, seconds: float) -> float:
+        """All of the seconds."""
+        return seconds
+
+
 @dataclass(frozen=True)
 class _PerByte(CostModel):
     """Rates per byte sent, per byte received and per gradient, summed over all clients."""
@@ -265,3 +303,12 @@ class WeightedSum(CostModel):
     def round_cost(self, traffic: Traffic) -> float:
         """The weighted sum of the costs."""
         return sum(weight * cost.round_cost(traffic) for weight, cost in self.terms)
+
+    @property
+    def measured(self) -> bool:
+        """Whether any of the costs is."""
+        return any(cost.measured for _, cost in self.terms)
+
+    def waiting_cost(self, seconds: float) -> float:
+        """The weighted sum of these costs too."""
+        return sum(weight * cost.waiting_cost(seconds) for weight, cost in self.terms)

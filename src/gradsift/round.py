@@ -83,6 +83,7 @@ class Participation(NamedTuple):
 
     took_part: NDArray[np.bool_]  # [N]
     buffers: int = 0  # elements of the model's averaged buffers, which travel dense in both directions
+    seconds: float | None = None  # that the round took, if the driver measures time
 
 
 class Outcome(NamedTuple):
@@ -216,7 +217,8 @@ def merge(
         smaller = plan.rnd.at(plan.probe_k)
         truncated, probed = _probe(method.sparsifier, uploads, share, plan.rnd, smaller)
         probed = probed.to(weights.device)
-        probe_cost = checked_cost(method.cost, count_traffic(method, plan, participation, truncated, probed))
+        not_made = participation._replace(seconds=None)  # so nobody knows how long it would have taken
+        probe_cost = checked_cost(method.cost, count_traffic(method, plan, not_made, truncated, probed))
         observation = observation._replace(probe_cost=probe_cost, used_probe_k=smaller.k)
         change = densify(probed).to(after).sub_(densify(merged))
         probe_weights = after.sub(change, alpha=plan.lr)
@@ -250,10 +252,10 @@ def _probe(sparsifier: Sparsifier, uploads: Sparse, share: Tensor, rnd: Round, s
     return truncated, sparsifier.probe(uploads, share, rnd, smaller.sizes)
 
 
-def skip(server: Server, plan: Plan, clients: int) -> tuple[Server, Record]:
-    """The server and the record after a round in which no client took part: only counters advance."""
-    done = replace(server, number=plan.rnd.number, steps=server.steps + plan.steps)
-    record = _record(plan, done, 0.0)
+def skip(server: Server, plan: Plan, clients: int, cost: float = 0.0) -> tuple[Server, Record]:
+    """The server and the record after a round in which no client took part: only counters and the cost advance."""
+    done = replace(server, number=plan.rnd.number, steps=server.steps + plan.steps, spent=server.spent + cost)
+    record = _record(plan, done, cost)
     record["contribution"] = [0] * clients
     return done, record
 
@@ -359,6 +361,7 @@ def count_traffic(
         up_bytes=up_bytes,
         down_bytes=down_bytes,
         steps=plan.steps,
+        seconds=participation.seconds,
     )
 
 

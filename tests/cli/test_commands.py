@@ -194,6 +194,7 @@ def test_a_file_of_arrays() -> None:
         (["run", "--cost", "mony"], r"did you mean 'money'\?"),
         (["run", "--cost", "money"], r"cost 'money' needs --set cost\.up=VALUE --set cost\.down=VALUE$"),
         (["run", "--cost", "link-time"], r"cost 'link-time' needs --set cost\.up_bandwidth=VALUE"),
+        (["run", "--cost", "measured-time"], r"cost 'measured-time' needs a driver .* use link-time$"),
         (["run", "--cost", "energy", "--comm-time", "3"], "--comm-time has no meaning with --cost energy"),
         (["compare", "--cost", "money", "--comm-time", "3"], "--comm-time has no meaning with --cost money"),
         (["run", "--set", "controller.alfa=2"], r"no option 'alfa'; did you mean 'alpha'\?"),
@@ -394,7 +395,14 @@ def test_report_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
 def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
     ok("list")
     said = capsys.readouterr().out
-    for name in [*gradsift.sparsifiers(), *gradsift.controllers(), "digits", "paper-cnn", "link-time", "cosine"]:
+    for name in [
+        *gradsift.sparsifiers(),
+        *gradsift.controllers(),
+        "digits",
+        "paper-cnn",
+        *gradsift.cost_models(),
+        "cosine",
+    ]:
         assert re.search(rf"^  {re.escape(name)} +\S", said, re.MULTILINE), name  # with a word on what it is
 
 

@@ -182,6 +182,7 @@ def test_one_seed_has_no_band(tmp_path: Path) -> None:
         ([{"class": "NormalizedTime", "comm_time": 1}], "Normalised time (computation of a round = 1)"),
         ([{"class": "NormalizedTime", "comm_time": 1, "comp_time": 2}], "Normalised time"),
         ([{"class": "LinkTime"}], "Time (s)"),
+        ([{"class": "MeasuredTime"}], "Time (s)"),
         ([{"class": "Energy"}], "Energy (J)"),
         ([{"class": "Money"}], "Money (in the currency of the prices)"),
         ([{"class": "WeightedSum"}], "Cost (weighted sum)"),

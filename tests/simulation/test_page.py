@@ -12,6 +12,7 @@ import pytest
 from gradsift import (
     Energy,
     LinkTime,
+    MeasuredTime,
     Method,
     Money,
     NormalizedTime,
@@ -91,7 +92,7 @@ def test_the_command_line_has_the_defaults_of_the_page() -> None:
 
 
 def test_every_cost_is_explained_with_its_options() -> None:
-    costs, named = table("class"), (NormalizedTime, LinkTime, Energy, Money)
+    costs, named = table("class"), (NormalizedTime, LinkTime, Energy, Money, MeasuredTime)
     assert {cls.name for cls in named} == set(cost_models())
     assert set(costs) == {cls.__name__ for cls in named} | {"WeightedSum"}
     for cls in named:

@@ -78,6 +78,7 @@ class Options:
             controller = "fixed" if fallback.sparsifier.dense else "planned"
         method = fallback if controller == "fixed" else Method.of(**slots, controller=controller)
         _check_client_slots(method)
+        _check_measured(method, exchanges)
         check.integer("seed", method.seed, 0, 2**63 - 1)
         check.integer("exchanges", exchanges, 1, 2)
         if buffers not in ("refuse", "average"):
@@ -117,6 +118,19 @@ class Options:
         else:
             why = ": no client has a probe" if self.method.controller.learns else ""
             log(INFO, "gradsift: k, at most %d, is set by %r%s", dim, controller, why)
+
+
+def _check_measured(method: Method, exchanges: int) -> None:
+    """Refuse a measured cost where the time that it needs cannot be measured."""
+    if not method.cost.measured:
+        return
+    if method.controller.probes:
+        raise GradsiftError(
+            f"controller {method.controller.name!r} compares each round with one at a smaller k, which is not made: its"
+            f" time cannot be measured, as {method.cost!r} needs; use a controller that does not probe, or 'link-time'"
+        )
+    if exchanges == 2:
+        raise GradsiftError(f"{method.cost!r} needs exchanges=1: a second exchange takes its time after the merge")
 
 
 def _check_client_slots(method: Method) -> None:

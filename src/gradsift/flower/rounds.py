@@ -163,17 +163,23 @@ class Rounds:
         products = torch.tensor([left[client] / lr for client in clients], dtype=torch.float64)
         return weighing.weighed({"agreement": weighing.agreement(products, share, merged)})
 
-    def merge(self, plan: Plan, uploads: Mapping[int, Upload], mass: Mapping[int, float]) -> Record:
-        """Merge the uploads and step; a round without uploads is only counted."""
+    def merge(
+        self, plan: Plan, uploads: Mapping[int, Upload], mass: Mapping[int, float], seconds: float = 0.0
+    ) -> Record:
+        """Merge the uploads, which took ``seconds``, and step; a round without uploads is only counted.
+
+        ``mass`` is that of each client's residual before its upload.
+        """
         before = self.server
         if not uploads:
-            self.server, record = round.skip(before, plan, len(self.clients))
+            waited = self.method.cost.waiting_cost(seconds)
+            self.server, record = round.skip(before, plan, len(self.clients), waited)
             self.pending = None
             return record
         clients, share = self._shares(uploads)
         sent = stack([uploads[client].sent for client in clients])
         buffers = sum(self.non_trainable[name].numel() for name in self.averaged)
-        participation = Participation(np.array([client in uploads for client in self.clients]), buffers)
+        participation = Participation(np.array([client in uploads for client in self.clients]), buffers, seconds)
         plan = plan.for_clients(np.flatnonzero(participation.took_part))
         masses = torch.tensor([mass[client] for client in clients], dtype=torch.float64)
         weighed = masses if self.method.controller.weighs else None

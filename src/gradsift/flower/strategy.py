@@ -5,6 +5,7 @@ asks for uploads of round m + 1, and the losses of round m come with the reply. 
 an evaluate message applies round m and asks for its losses.
 """
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass, replace
 from logging import INFO
@@ -78,6 +79,8 @@ class SparseStrategy(FlowerArguments, Strategy):
         self._rounds: Rounds | None = None
         self._orders: Orders | None = None  # of the current exchange
         self._merged: list[int] = []  # the clients whose uploads were merged last
+        self._clock = time.monotonic
+        self._sent_at = 0.0  # when the orders to train were handed to Flower
 
     @property
     def records(self) -> list[Record]:
@@ -161,7 +164,9 @@ class SparseStrategy(FlowerArguments, Strategy):
         ]
         log(INFO, "gradsift: round %d, k = %d, %d of %d clients", plan.rnd.number, plan.rnd.k, count, len(nodes))
         probing = chosen if self.options.exchanges == 1 else []
-        return self._messages(plan, nodes, dict.fromkeys(chosen, "train"), probing, config)
+        messages = self._messages(plan, nodes, dict.fromkeys(chosen, "train"), probing, config)
+        self._sent_at = self._clock()
+        return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -170,12 +175,14 @@ class SparseStrategy(FlowerArguments, Strategy):
         del server_round
         if self._orders is None:
             return None, None
+        replies = list(replies)
+        seconds = self._clock() - self._sent_at
         inbox = self._inbox(replies, train=True)
         observed = None
         if not self._asks_again:
             observed = self.rounds.observe([*inbox.losses.values()], inbox.left, inbox.uploads)
         self.rounds.average_buffers(self._orders.plan, inbox.buffers, inbox.uploads)
-        record = self.rounds.merge(self._orders.plan, inbox.uploads, inbox.mass)
+        record = self.rounds.merge(self._orders.plan, inbox.uploads, inbox.mass, seconds)
         self._merged = list(inbox.uploads)
         if observed is not None:
             round.note_observation(record, observed)

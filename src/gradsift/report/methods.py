@@ -19,6 +19,7 @@ FREE_NAMES = {"seed", "out"}  # in any section
 
 COST_AXES = {
     "LinkTime": "Time (s)",
+    "MeasuredTime": "Time (s)",
     "Energy": "Energy (J)",
     "Money": "Money (in the currency of the prices)",
     "WeightedSum": "Cost (weighted sum)",

@@ -69,6 +69,11 @@ class Engine:
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
+        if method.cost.measured:
+            raise GradsiftError(
+                f"cost {method.cost.name or method.cost!r:.80} needs a driver that measures time, such as Flower;"
+                " the simulator has no clock of a real link: use link-time"
+            )
         if device.type not in DEVICES:
             raise GradsiftError(f"device must be one of {', '.join(DEVICES)}, got {str(device)!r}")
         if (per_round := settings.clients_per_round or 1) > data.num_clients:
