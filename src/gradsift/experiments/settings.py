@@ -9,6 +9,7 @@ from typing import Any
 from gradsift.errors import UsageError
 from gradsift.registry import nearest
 
+DEFAULT_CONTROLLER = "extended-sign"
 PARTS = ("data", "model", "local", "sparsifier", "values", "controller", "cost", "lr")  # valid parts in --set
 
 
@@ -53,7 +54,12 @@ GROUPS = {
         Option("local", str, None, "what a client computes in a round (default: what goes with the sparsifier)"),
         Option("sparsifier", str, "fab-top-k", "which elements are sent"),
         Option("values", str, None, "how the sent values are rounded: float16, bfloat16, int8, ... (default: exact)"),
-        Option("controller", str, None, "chooses k, how many are sent (default: extended-sign; fixed if --k is given)"),
+        Option(
+            "controller",
+            str,
+            None,
+            f"chooses k, how many are sent (default: {DEFAULT_CONTROLLER}; fixed if --k is given)",
+        ),
         Option("k", float, None, "elements to send, if fixed (default: 1,000/444,062 of D, the model's size)", "K"),
         Option("k_min", float, None, "smallest k that a controller tries (default: 0.002 D, at least 2)", "K"),
         Option("k_max", float, None, "largest k that a controller tries (default: D)", "K"),
