@@ -105,7 +105,7 @@ def _compare(command: Parser) -> None:
         "--methods",
         default=",".join(dict.fromkeys((DEFAULT_CONTROLLER, "extended-sign", "fixed", "fedavg", "send-all"))),
         help="comma-separated: a controller (over the --sparsifier; adaptive is Algorithm 3, extended-sign), fixed (at"
-        " --k, or at 6 k of which the best in hindsight is marked), a sparsifier (at --k, or in the middle of the 6),"
+        " --k, or at 5 k of which the best in hindsight is marked), a sparsifier (at --k, or in the middle of the 5),"
         " SPARSIFIER+CONTROLLER, or METHOD@K for a fixed k of its own (default: %(default)s)",
     )
     beside = Option("beside", Path, None, "also show this run, such as one of a deployment; may be repeated", "RUN")

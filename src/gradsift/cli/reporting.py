@@ -46,7 +46,7 @@ def _print(rows: Sequence[Row], notes: Sequence[str]) -> None:
     names, lines = table([row for row in rows if row.aside or row.best_of])
     if lines:
         shown = [i for i, name in enumerate(names) if name.startswith(IN_SHORT)]
-        print(f"\n{text.aligned([[line[i] for i in shown] for line in (names, *lines)])}\n")
+        print(f"\n{text.aligned([[names[i] for i in shown], *([line[i] for i in shown] for line in lines)])}\n")
     for note in notes:
         print(f"note: {note}")
 

@@ -11,7 +11,7 @@ from gradsift.errors import UsageError
 from gradsift.experiments import build
 from gradsift.registry import nearest
 
-FIXED = 6  # how many fixed k stand for all of them
+FIXED = 5  # how many fixed k stand for all of them
 HIGHEST, LOWEST = 0.3, (0.0005, 0.03)  # the range of the fixed k, as parts of D; the cost decides where it starts
 FREE = 0.1  # a smaller k is not worth a run where communication adds less than this to what a round costs without it
 

@@ -225,7 +225,7 @@ def _draw(plot: Plot, methods: Sequence[Method], bands: Bands, *, jumpy: bool = 
         else:
             plot.band(b, look(number), methods[i].label, number, jumpy=jumpy)
     if others := sum(methods[i].aside for i in bands):
-        plot.entry(Line2D([], [], **{**ASIDE.line, "linewidth": THIN}), f"the other {others} fixed k")
+        plot.entry(Line2D([], [], **{**ASIDE.line, "linewidth": THIN}), f"{others} other fixed k")
     if any(b.seeds > 1 for b in bands.values()):
         plot.legend_title = BANDS + (TAILS if any(b.tails for b in bands.values()) else "")
 
