@@ -103,26 +103,22 @@ def start(method: Method, weights: Tensor) -> Server:
     return Server(weights, method.controller.init(len(weights), method.seed))
 
 
-def prices(method: Method, dim: int, clients: int, per_round: int | None = None, buffers: int = 0) -> Prices:
-    """The expected cost of a round at any k, in which ``per_round`` of all ``clients`` take part."""
+def prices(
+    method: Method, dim: int, clients: int, per_round: int | None = None, buffers: int = 0
+) -> Prices | None:
+    """The expected cost of a round at any k, in which ``per_round`` of all ``clients`` take part.
+
+    None if it can only be measured.
+    """
+    if method.cost.measured:
+        return None
     drawn = [participants(clients, per_round, method.seed, number) for number in range(1, EXAMPLES + 1)]
     took_part = np.zeros((1 if len(drawn[0]) == clients else EXAMPLES, clients), dtype=bool)
     for row, present in zip(took_part, drawn, strict=False):
         row[present] = True
 
     def price(k: float) -> float:
-        traffic = (
-            Traffic.of(
-                dim,
-                k,
-                k,
-                took_part=row,
-                buffers=buffers,
-                dense_fallback=method.dense_fallback,
-                steps=method.local.computations,
-            )
-            for row in took_part
-        )
+        traffic = [expected_traffic(method, dim, k, row, buffers) for row in took_part]
         return float(np.mean([checked_cost(method.cost, each) for each in traffic]))
 
     return Prices.of(price, dim)

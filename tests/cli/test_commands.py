@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import gradsift
 from gradsift.cli.main import main
+from gradsift.experiments.settings import DEFAULT_CONTROLLER
 
 QUICK = ["--model", "mlp", "--set", "model.hidden=4", "--clients", "5", "--lr", "0.3"]
 
@@ -224,6 +226,7 @@ def test_a_file_of_arrays() -> None:
         (["compare", "--methods", "foo"], "valid: adaptive, fixed, (?!.*fixed)"),
         (["compare", "--methods", "fixed,fixed"], "must name each method once"),
         (["compare", "--seeds", "0"], "--seeds must be at least 1"),
+        (["compare", "--jobs", "0"], "--jobs must be above 0"),
         (["data", "show", "digitz"], r"did you mean 'digits'\?"),
         (["data", "import", "nowhere", "x.npz"], "nowhere"),
         (["data", "import", "nowhere", "x.csv"], r"must end in \.npz"),
@@ -327,32 +330,45 @@ def test_compare_runs_everything_and_can_be_resumed(capsys: pytest.CaptureFixtur
     assert "fab-top-k, extended-sign" in said
     assert "Least-used client" in said
     assert "Cost to accuracy 99" in said
-    assert re.search(r"fedavg: k = 1 of D = \d+, the paper's ratio.*exchanges every \d+ rounds", said)
+    assert re.search(r"^fixed: \d k from 2 to 93 of D = 310", said, re.MULTILINE), said
+    assert re.search(r"fedavg@(\d+): k = \1 of D = 310; it exchanges every \d+ rounds", said)
+    assert re.search(r"k = \d+, best of \d in hindsight", said)
     assert Path("c/report/index.html").exists()
     made = {path.name for path in Path("c").iterdir() if path.is_dir()} - {"report"}
-    assert made == {f"{name}-seed{seed}" for name in ("adaptive", "fixed", "fedavg", "send-all") for seed in (0, 1)}
+    methods = json.loads(Path("c/comparison.json").read_text())["methods"]
+    assert made == {f"{name}-seed{seed}" for name in methods for seed in (0, 1)}
+    assert (methods[0], methods[-1]) == (DEFAULT_CONTROLLER, "send-all")
+    lost = f"c/{methods[2]}-seed1"
     for name in made:
         assert records(f"c/{name}")[-1]["cost"] >= 25
     before = {path: path.stat().st_mtime_ns for path in Path("c").rglob("records.jsonl")}
 
     # One run is lost: it alone is run again, with the same result; the finished ones are not touched.
-    lost = Path("c/fixed-seed1/records.jsonl").read_bytes()
-    for path in Path("c/fixed-seed1").iterdir():
-        path.unlink()
-    Path("c/fixed-seed1").rmdir()
-    ok("resume", "c", "--quiet")
-    assert Path("c/fixed-seed1/records.jsonl").read_bytes() == lost
+    kept = Path(lost, "records.jsonl").read_bytes()
+    shutil.rmtree(lost)
+    ok("resume", "c", "--quiet", "--jobs", "1")
+    assert Path(lost, "records.jsonl").read_bytes() == kept
     again = {path: path.stat().st_mtime_ns for path in Path("c").rglob("records.jsonl")}
-    assert {path for path in again if again[path] != before[path]} == {Path("c/fixed-seed1/records.jsonl")}
+    assert {path for path in again if again[path] != before[path]} == {Path(lost, "records.jsonl")}
 
     ok(*how)  # the same command goes on with what is there
     capsys.readouterr()
     said = refused(capsys, *how, "--lr", "0.1", "--methods", "fixed")
-    assert "c holds a comparison with other settings: lr was 0.3, not 0.1; methods was ['adaptive', 'fixed'," in said
+    assert "c holds a comparison with other settings: lr was 0.3, not 0.1; methods was ['extended-sign'," in said
     assert "cannot change in a comparison" in refused(capsys, "resume", "c", "--rounds", "5")
 
 
-def test_the_fixed_k_of_a_comparison_is_the_papers_ratio() -> None:
+@pytest.mark.slow
+def test_a_comparison_of_before_fixed_k_were_several_is_resumed_as_it_was() -> None:
+    ok("compare", *QUICK, "--seeds", "1", "--rounds", "2", "--methods", "adaptive", "--out", "c", "--quiet")
+    plan = json.loads(Path("c/comparison.json").read_text())
+    plan["methods"] = ["adaptive", "fixed", "fedavg"]
+    Path("c/comparison.json").write_text(json.dumps(plan))
+    ok("resume", "c", "--quiet", "--jobs", "1")
+    assert [records(f"c/{name}-seed0")[-1]["k"] for name in ("fixed", "fedavg")] == [1, 1]  # the paper's ratio
+
+
+def test_the_default_of_a_fixed_k_is_the_papers_ratio() -> None:
     from gradsift.experiments.build import paper_ratio_k
 
     assert paper_ratio_k(444_062) == 1000

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from gradsift.experiments.display import Display, clock
+from gradsift.experiments.display import Display, Overall, clock
 from gradsift.records.record import Record
 
 
@@ -68,3 +68,26 @@ def test_lines_so_many_seconds_apart_whether_evaluated_or_not(monkeypatch: pytes
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (65.4, "1:05"), (3600, "1:00:00"), (45296, "12:34:56")])
 def test_clocks(seconds: float, text: str) -> None:
     assert clock(seconds) == text
+
+
+def test_several_runs_are_one_line_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_, **__: os.terminal_size((60, 24)))
+    stream = Terminal()
+    overall = Overall(4, stream=stream)
+    overall.show(1, [("sign-seed0", 0.5), ("fixed@9-seed0", 0.25)])
+    shown = stream.getvalue().split("\r")[-1]
+    assert shown.startswith("1 of 4 runs  0:00 left  now: sign-seed0 50%, fixed@9-")
+    assert len(shown) == 59
+    overall.close()
+    assert stream.getvalue().endswith(" \r")
+
+
+def test_several_runs_are_a_line_for_each_that_ends_elsewhere() -> None:
+    stream = io.StringIO()
+    overall = Overall(2, stream=stream)
+    for ended, part in ((0, 0.1), (0, 0.9), (1, 0.2), (1, 0.4)):
+        overall.show(ended, [("a", part)])
+    overall.show(2, [])
+    overall.close()
+    lines = stream.getvalue().splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["1 of 2 runs", "2 of 2 runs"]

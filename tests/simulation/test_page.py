@@ -88,7 +88,7 @@ def test_the_command_line_has_the_defaults_of_the_page() -> None:
     assert (options["rounds"], options["device"]) == (300, "auto")
     assert LR == {"digits": 0.3}
     assert PAPER_LR == 0.01
-    assert COST_BUDGET == 400
+    assert COST_BUDGET == 300
 
 
 def test_every_cost_is_explained_with_its_options() -> None:

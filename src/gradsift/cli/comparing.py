@@ -6,25 +6,31 @@
 import argparse
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import gradsift
 from gradsift import check
 from gradsift.cli import reporting, running
+from gradsift.cli.paper import check_positive
 from gradsift.describe import differences
-from gradsift.errors import GradsiftError, UsageError
+from gradsift.errors import GradsiftError, RunError, UsageError
 from gradsift.experiments import build
+from gradsift.experiments.comparison import expand, fixed_ks, resolve
+from gradsift.experiments.experiment import Experiment
 from gradsift.experiments.settings import BY_NAME, DEFAULTS, explicit, gather
+from gradsift.experiments.trajectory import from_folder
+from gradsift.experiments.work import work
 from gradsift.records import files
-from gradsift.records.folder import CONFIG, read_records
-from gradsift.records.stop import STOPS, StopWhen
-from gradsift.registry import nearest
+from gradsift.records.stop import STOPS
 from gradsift.report import find_runs
 
 PLAN = "comparison.json"
-COST_BUDGET = 400.0  # for each method, unless a budget or a number of rounds is given
+COST_BUDGET = 300.0  # for each method, unless a budget or a number of rounds is given
 TARGET_ACCURACY = {"digits": 0.8}  # by data set, unless a target is given: the table has the cost of reaching it
+SMALL = 100_000  # weights of a model that one thread computes about as fast as several
+MOST_JOBS = 8  # at a time, unless --jobs is given: each takes half a gigabyte
 
 
 def compare(given: argparse.Namespace) -> int:
@@ -41,16 +47,21 @@ def compare(given: argparse.Namespace) -> int:
         settings["target_accuracy"] = TARGET_ACCURACY.get(settings["data"])
     if "eval_every" not in chosen:
         settings["eval_every"] = None  # it depends on the method
-    methods = [method.strip() for method in given.methods.split(",") if method.strip()]
-    if len(methods) == 0 or len(set(methods)) < len(methods):
+    words = [method.strip() for method in given.methods.split(",") if method.strip()]
+    if len(words) == 0 or len(set(words)) < len(words):
         raise UsageError(f"--methods must name each method once, got {given.methods!r}")
     if given.seeds < 1:
         raise UsageError(f"--seeds must be at least 1, got {given.seeds}")
+    check_positive(given, "jobs")
     for folder in given.beside:
         try:
             find_runs([folder])
         except GradsiftError as problem:
             raise UsageError(f"--beside {folder}: {problem}") from problem
+    for word in words:
+        resolve(word, settings)  # refuses unknown names before the data are loaded
+    dim, clients = _dim_and_clients(settings)
+    methods = expand(words, settings, fixed_ks(dim, build.make_cost(settings), clients))
     plan = {"settings": settings, "methods": methods, "seeds": given.seeds}
     out = given.out or running.free_folder(Path("runs"), f"comparison-{Path(settings['data']).stem}")
     _create(out, plan)
@@ -64,7 +75,7 @@ def _create(out: Path, plan: dict[str, Any]) -> None:
         differing = differences(stored.pop("settings"), wanted.pop("settings")) + differences(stored, wanted)
         if differing:
             other = f"{out} holds a comparison with other settings: {'; '.join(differing)}"
-            raise UsageError(f"{other}; `gradsift resume {out}` continues it")
+            raise UsageError(f"{other}; choose another --out, or `gradsift resume {out}` continues it")
         return
     if os.path.lexists(out):
         raise UsageError(f"{out} exists already and is not a comparison: choose another folder")
@@ -80,7 +91,10 @@ def _create(out: Path, plan: dict[str, Any]) -> None:
 
 def resume(given: argparse.Namespace) -> int:
     """Continue a run, or every unfinished run of a comparison."""
+    check_positive(given, "jobs")
     if not (given.folder / PLAN).is_file():
+        if given.jobs is not None:
+            raise UsageError(f"--jobs has no meaning for a single run such as {given.folder}")
         return running.resume(given)
     for name in STOPS:
         if getattr(given, name) is not None:
@@ -89,74 +103,59 @@ def resume(given: argparse.Namespace) -> int:
     return run_all(given.folder, {**plan, "settings": DEFAULTS | plan["settings"]}, given)
 
 
-def resolve(method: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of one method: the common ones, with its sparsifier and controller."""
-    sparsifier, controller = settings["sparsifier"], "fixed"
-    if "+" in method:
-        sparsifier, controller = method.split("+", 1)
-    elif method == "adaptive":
-        controller = "extended-sign"
-    elif build.class_name(method) in gradsift.sparsifiers():
-        sparsifier = method
-    elif build.class_name(method) in gradsift.controllers():
-        controller = method
-    elif method != "fixed":
-        valid = list(dict.fromkeys(["adaptive", "fixed", *gradsift.sparsifiers(), *gradsift.controllers()]))
-        raise UsageError(f"unknown method {method!r}{nearest(method, valid)}")
-    for slot, name in (("sparsifier", sparsifier), ("controller", controller)):
-        if build.class_name(name) not in (valid := build.SLOTS[slot].names()):
-            raise UsageError(f"unknown method {method!r}: {name!r}{nearest(name, valid)}")
-    # Options given with --set are for a controller that learns k, and for the sparsifier of the settings.
-    parts = dict(settings["set"])
-    if controller == "fixed":
-        parts.pop("controller", None)
-    if sparsifier != settings["sparsifier"]:
-        parts.pop("sparsifier", None)
-    chosen = {**settings, "sparsifier": sparsifier, "controller": controller, "set": parts}
-    if build.make_sparsifier(chosen).local != gradsift.OneGradient():  # FedAvg keeps its own, or it would be send-all
-        chosen |= {"local": None, "set": {name: parts[name] for name in parts if name != "local"}}
-    # Targets are for the table only: a run that stopped at one could not be compared at equal cost.
-    chosen |= {"target_loss": None, "target_accuracy": None}
-    chosen |= {"k_min": None, "k_max": None} if controller == "fixed" else {"k": None}
-    if settings["eval_every"] is None:  # a method that sends whole vectors has few and costly rounds
-        chosen["eval_every"] = 1 if build.ignores_k(chosen) else 5
-    return chosen
-
-
 def run_all(out: Path, plan: dict[str, Any], given: argparse.Namespace) -> int:
     """Run what is not finished, all methods with one seed before the next seed, then make the table and the page."""
-    folders, settings = [], plan["settings"]
-    for seed in range(plan["seeds"]):
-        for method in plan["methods"]:
-            folders.append(out / f"{method}-seed{seed}")
-            if not _run(folders[-1], {**resolve(method, settings), "seed": seed}, given):
-                print(f"stopped; continue with: gradsift resume {out}")
-                return running.INTERRUPTED
-    folders += getattr(given, "beside", [])
+    settings, methods = plan["settings"], plan["methods"]
+    experiments = [
+        Experiment(f"{method}-seed{seed}", method, {**resolve(method, settings), "seed": seed})
+        for seed in range(plan["seeds"])
+        for method in methods
+    ]
+    jobs = [[e] for e in experiments if e.remaining(from_folder(out / e.name)) is not None]
+    if jobs:
+        processes, threads = _side_by_side(settings, given.jobs)
+        how: dict[str, Any] = {"quiet": given.quiet, "tensorboard": given.tensorboard, "together": True}
+        outcome = work(jobs, out, processes=processes, threads=threads, **how)
+        if outcome == "interrupted":
+            print(f"stopped; continue with: gradsift resume {out}")
+            return running.INTERRUPTED
+        if outcome == "failed":
+            raise RunError(
+                f"not every run of {out} succeeded, see above; `gradsift resume {out}` tries the others again,"
+                f" `gradsift report {out}` shows those that did"
+            )
+    folders = [out / e.name for e in experiments] + getattr(given, "beside", [])
     reporting.write(folders, out / "report", settings["target_loss"], settings["target_accuracy"], None)
-    for method in plan["methods"]:
-        _explain(method, settings)
+    _explain(methods, settings)
     return 0
 
 
-def _explain(method: str, settings: dict[str, Any]) -> None:
-    """Print where a fixed k comes from, and the period that FedAvg derives from it."""
-    chosen = resolve(method, settings)
-    if chosen["controller"] != "fixed" or build.ignores_k(chosen):
-        return
-    arguments = build.simulate_arguments({**chosen, "seed": 0})
-    k, dim = arguments["controller"].k, build.trainable(arguments["model"])
-    rule = "as given" if settings["k"] is not None else "the paper's ratio, 1,000 of 444,062"
-    period = arguments["local"].period(dim, int(k))
-    exchanges = f"; it exchanges every {period} rounds, floor(D / 2k)" if period > 1 else ""
-    print(f"{method}: k = {k:g} of D = {dim:,}, {rule}{exchanges}")
+def _side_by_side(settings: dict[str, Any], jobs: int | None) -> tuple[int, int | None]:
+    """Return how many runs to make at a time, and the threads of each; None: all cores, or a worker's share of them.
+
+    Small models on the CPU get one thread however many run at a time, since the last digits of a sum depend on it.
+    """
+    small = build.pick_device(settings["device"]).type == "cpu" and _dim_and_clients(settings)[0] <= SMALL
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return jobs or (min(MOST_JOBS, cores) if small else 1), 1 if small else None
 
 
-def _run(folder: Path, settings: dict[str, Any], given: argparse.Namespace) -> bool:
-    """Run or resume one run of a comparison; returns False if it was interrupted."""
-    exists = (folder / CONFIG).is_file()
-    records = read_records(folder) if exists else []
-    if records and StopWhen(**{name: settings[name] for name in STOPS}).finished(records[-1]) is not None:
-        return True
-    arguments = build.simulate_arguments(settings)
-    return running.train(arguments, settings, folder, given, folder.name, resume=exists).stopped != "interrupted"
+def _dim_and_clients(settings: dict[str, Any]) -> tuple[int, int]:
+    data = build.load_data(settings)
+    return build.trainable(build.load_model({**settings, "seed": 0}, data)), data.num_clients
+
+
+def _explain(methods: Sequence[str], settings: dict[str, Any]) -> None:
+    """Print what the fixed k are, and the period that FedAvg derives from its own."""
+    dim, _ = _dim_and_clients(settings)
+    many = [resolve(method, settings)["k"] for method in methods if method.startswith("fixed@")]
+    if len(many) > 1:
+        print(f"fixed: {len(many)} k from {min(many):,g} to {max(many):,g} of D = {dim:,}")
+    for method in methods:
+        chosen = resolve(method, settings)
+        if chosen["controller"] != "fixed" or build.ignores_k(chosen) or (method.startswith("fixed@") and many[1:]):
+            continue
+        parts = build.method_parts(chosen, dim)
+        period = parts["local"].period(dim, int(parts["controller"].k))
+        exchanges = f"; it exchanges every {period} rounds, floor(D / 2k)" if period > 1 else ""
+        print(f"{method}: k = {parts['controller'].k:,g} of D = {dim:,}{exchanges}")

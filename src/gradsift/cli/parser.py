@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from gradsift.cli.options import Parser, add_options, add_set, add_settings
 from gradsift.experiments.paper.figures import FIGURES
 from gradsift.experiments.paper.scale import SCALES
-from gradsift.experiments.settings import BY_NAME, Option, integer
+from gradsift.experiments.settings import BY_NAME, DEFAULT_CONTROLLER, Option, integer
 from gradsift.records.stop import STOPS
 
 COMM_TIMES = "0.1,1,10,100"  # the default of ``gradsift regret --comm-times``
@@ -44,7 +44,8 @@ EXAMPLES = {
     """,
     "compare": """
         gradsift compare
-        gradsift compare --seeds 5 --comm-time 100 --methods adaptive,fixed,fedavg,send-all
+        gradsift compare --seeds 5 --comm-time 100 --methods extended-sign,fixed,send-all
+        gradsift compare --methods sign,fixed@40,fixed@160,fedavg@160 --jobs 1
         gradsift compare --methods fab-top-k,fub-top-k,periodic-k --k 40
         gradsift compare --local local-steps --set local.steps=4 --beside deployed-run
     """,
@@ -123,16 +124,17 @@ def _resume(command: Parser) -> None:
     command.add_argument("folder", type=Path, help="the folder of a run or a comparison")
     limits = (BY_NAME[name] for name in STOPS)
     stops = (replace(limit, default=None, help=limit.help + ", instead of the earlier limit") for limit in limits)
-    _add_flags(command, *stops, TENSORBOARD)
+    _add_flags(command, *stops, JOBS, TENSORBOARD)
 
 
 def _compare(command: Parser) -> None:
     _add_settings(command)
     command.add_argument(
         "--methods",
-        default="adaptive,fixed,fedavg,send-all",
-        help="comma-separated: adaptive (Algorithm 3), fixed (the paper's ratio of k to D), a sparsifier (at fixed k),"
-        " a controller (over the --sparsifier), or SPARSIFIER+CONTROLLER (default: %(default)s)",
+        default=",".join(dict.fromkeys((DEFAULT_CONTROLLER, "extended-sign", "fixed", "fedavg", "send-all"))),
+        help="comma-separated: a controller (over the --sparsifier; adaptive is Algorithm 3, extended-sign), fixed (at"
+        " --k, or at 5 k of which the best in hindsight is marked), a sparsifier (at --k, or in the middle of the 5),"
+        " SPARSIFIER+CONTROLLER, or METHOD@K for a fixed k of its own (default: %(default)s)",
     )
     beside = Option("beside", Path, None, "also show this run, such as one of a deployment; may be repeated", "RUN")
     add_options(command, beside, action="append", default=[])
@@ -140,6 +142,7 @@ def _compare(command: Parser) -> None:
         command,
         Option("seeds", integer, 3, "run seeds 0 to N-1", "N"),
         Option("out", Path, None, "folder for the comparison (default: a new one under runs/)"),
+        JOBS,
         TENSORBOARD,
     )
 
@@ -208,6 +211,7 @@ def _regret(command: Parser) -> None:
 
 
 TENSORBOARD = Option("tensorboard", None, False, "also write logs for TensorBoard into the run folder")
+JOBS = Option("jobs", integer, None, "runs at a time (default: one a core for small models on the CPU, else 1)", "N")
 WORK = (
     Option("results", Path, None, "folder of the results and figures (default: results in --out)"),
     Option("jobs", integer, 1, "number of runs at a time", "N"),

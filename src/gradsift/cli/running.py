@@ -1,16 +1,16 @@
 """``gradsift run`` and ``gradsift resume``: train over simulated clients, or continue a run, and print the result."""
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gradsift
 from gradsift import Result
-from gradsift.errors import RunError, UsageError, install
+from gradsift.errors import RunError, UsageError
 from gradsift.experiments.build import simulate_arguments
 from gradsift.experiments.display import Display
 from gradsift.experiments.settings import DEFAULTS, gather
+from gradsift.experiments.tensorboard import tensorboard
 from gradsift.records.folder import CONFIG, read_config, read_records
 from gradsift.records.record import Record
 from gradsift.records.stop import STOPS
@@ -59,7 +59,7 @@ def train(
     with Display(name, settings["rounds"], settings["cost_budget"], quiet=given.quiet) as display:
         if resume:
             display.resume(read_records(out))
-        log = _tensorboard(out / "tensorboard") if given.tensorboard else None
+        log = tensorboard(out / "tensorboard") if given.tensorboard else None
 
         def watch(record: Record) -> None:
             display.round(record)
@@ -72,26 +72,6 @@ def train(
         except RunError as problem:
             kept = f"\nits checkpoint is in {out}; try: gradsift resume {out}" if (out / CONFIG).is_file() else ""
             raise RunError(f"the run failed: {problem}{kept}") from problem
-
-
-def _tensorboard(folder: Path) -> Callable[[Record], None]:
-    """Return a function that logs records for TensorBoard in ``folder``."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as problem:
-        raise UsageError(f"--tensorboard needs: {install('tensorboard')}") from problem
-    writer: Any = None
-
-    def write(record: Record) -> None:
-        nonlocal writer
-        if writer is None:  # the run makes its folder before its first round
-            writer = SummaryWriter(str(folder))
-        for key in ("cost", "k", "train_loss", "global_loss", "accuracy", "up_bytes", "down_bytes"):
-            if record[key] is not None:
-                writer.add_scalar(key, record[key], record["round"])
-        writer.flush()
-
-    return write
 
 
 def free_folder(parent: Path, name: str) -> Path:

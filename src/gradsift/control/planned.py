@@ -15,9 +15,10 @@ from typing import ClassVar, TypedDict
 import numpy as np
 
 from gradsift.check import real
-from gradsift.control import law
+from gradsift.control import law, seen_cost
 from gradsift.control.base import Controller, Observation, Proposal, Search, project
 from gradsift.control.law import Floats, PriceFunction, Prices
+from gradsift.control.seen_cost import SeenCost
 
 WAITING = 7.0  # c = WAITING * k * waiting / (rounds^(1/3) * sqrt(D)), where the clients agree
 DISAGREEMENT = 3.0  # and up to 1 + 1.5 * DISAGREEMENT times that where they do not
@@ -37,7 +38,8 @@ class PlannedState(TypedDict):
     rounds: float  # rounds so far, each counted as the part of the clients that took part
     log_scale: float  # of what depends on k in the costs that were seen, over what the prices say
     priced: int  # rounds that it is the mean of
-    prices: tuple[list[float], list[float]] | None  # ``Prices``; None if they are not known
+    prices: tuple[list[float], list[float]] | None  # ``Prices``; None if costs are only seen
+    seen: SeenCost  # the costs that were seen, while there are no prices
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Planned(Controller[PlannedState]):
             log_scale=0.0,
             priced=0,
             prices=None,
+            seen=seen_cost.start(),
         )
 
     def largest_k(self, dim: int) -> float:
@@ -82,13 +85,15 @@ class Planned(Controller[PlannedState]):
         return {**state, "prices": (list(prices.k), list(prices.cost))}
 
     def propose(self, state: PlannedState, number: int) -> Proposal:
-        """The k that is planned with what is known now."""
-        c = current_c(state)
-        if state["prices"] is None:  # as if sending everything took as long as computing
-            k = project(math.sqrt(c * state["dim"]), state["low"], state["high"])
-        else:
-            k = law.search(_seen_prices(state), c, state["low"], state["high"])
-        return Proposal(number, k, memo={"c": c})
+        """The k that is planned with what is known now; where costs are only seen, k varies so that they can be told."""
+        c, low, high = current_c(state), state["low"], state["high"]
+        if state["prices"] is not None:
+            return Proposal(number, law.search(_corrected(state), c, low, high), memo={"c": c})
+        known = seen_cost.estimate(state["seen"])
+        k = math.sqrt(c * state["dim"])  # as if sending everything took about as long as computing
+        if known is not None:
+            k = law.best_k(known.price, c, low, high)
+        return Proposal(number, project(k * seen_cost.variation(state["seen"], number), low, high), memo={"c": c})
 
     def update(self, state: PlannedState, seen: Observation) -> PlannedState:
         """Learn c from the waiting time, and how far the costs that were seen are from the prices."""
@@ -101,13 +106,14 @@ class Planned(Controller[PlannedState]):
             count = min(state["measured"], MEMORY)
             state["log_c"] += (log_c - state["log_c"]) / (count + 1)
             state["measured"] += 1
-        if state["prices"] is not None:
-            prices = Prices(*map(tuple, state["prices"]))
-            expected, found = float(prices.at(np.array(k))) - prices.base, seen.cost - prices.base
-            if expected > 0 and found > 0:
-                count = min(state["priced"], MEMORY)
-                state["log_scale"] += (math.log(found / expected) - state["log_scale"]) / (count + 1)
-                state["priced"] += 1
+        if state["prices"] is None:
+            return {**state, "seen": seen_cost.learn(state["seen"], k, seen.cost)}
+        prices = _prices(state)
+        expected, found = float(prices.at(np.array(k))) - prices.base, seen.cost - prices.base
+        if expected > 0 and found > 0:
+            count = min(state["priced"], MEMORY)
+            state["log_scale"] += (math.log(found / expected) - state["log_scale"]) / (count + 1)
+            state["priced"] += 1
         return state
 
 
@@ -126,12 +132,17 @@ def current_c(state: PlannedState) -> float:
     )
 
 
-def _seen_prices(state: PlannedState) -> PriceFunction:
-    """The prices, corrected by the costs that were seen."""
+def _prices(state: PlannedState) -> Prices:
     assert state["prices"] is not None
-    prices, scale = Prices(*map(tuple, state["prices"])), math.exp(state["log_scale"])
+    k, cost = state["prices"]
+    return Prices(tuple(k), tuple(cost))
 
-    def seen_prices(k: Floats) -> Floats:
+
+def _corrected(state: PlannedState) -> PriceFunction:
+    """The prices, corrected by the costs that were seen."""
+    prices, scale = _prices(state), math.exp(state["log_scale"])
+
+    def corrected(k: Floats) -> Floats:
         return prices.base + scale * (prices.at(k) - prices.base)
 
-    return seen_prices
+    return corrected

@@ -16,7 +16,7 @@ from gradsift import FederatedData, control, cost, local, sparsify, values
 from gradsift.data import load
 from gradsift.data.load import check_files
 from gradsift.errors import UsageError
-from gradsift.experiments.settings import BY_NAME, literal
+from gradsift.experiments.settings import BY_NAME, DEFAULT_CONTROLLER, literal
 from gradsift.models import model as model_named
 from gradsift.records.stop import STOPS
 from gradsift.registry import MissingOptions, construct, nearest
@@ -190,12 +190,12 @@ def ignores_k(settings: Mapping[str, Any]) -> bool:
 
 
 def make_controller(settings: Mapping[str, Any], dim: int) -> gradsift.Controller[Any]:
-    """Make the controller with its options; by default Algorithm 3, or a fixed k with ``--k`` or a dense sparsifier."""
+    """Make the controller with its options; with ``--k`` or a dense sparsifier, the default is a fixed k."""
     options = {name: settings[name] for name in ("k", "k_min", "k_max") if settings[name] is not None}
     name = settings["controller"]
     if name is None:
         fixed = "k" in options or "k" in settings["set"].get("controller", {}) or make_sparsifier(settings).dense
-        name = "fixed" if fixed else "planned"
+        name = "fixed" if fixed else DEFAULT_CONTROLLER
     if class_name(name) == "fixed":
         options.setdefault("k", paper_ratio_k(dim))
     if class_name(name) in ("exp3", "continuous-bandit"):

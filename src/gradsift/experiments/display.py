@@ -3,6 +3,7 @@
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from typing import TextIO
 
 from gradsift.records.record import Record
@@ -45,9 +46,7 @@ class Display:
         if self.live:
             if now - self._shown >= 0.1:
                 self._shown = now
-                width = shutil.get_terminal_size().columns - 1
-                self.stream.write("\r" + self._fitted(record, width).ljust(width))
-                self.stream.flush()
+                in_place(self.stream, self._fitted(record, shutil.get_terminal_size().columns - 1))
             return
         evaluated, waited = record["global_loss"] is not None, now - max(self._shown, self._started)
         if not self.quiet and (evaluated if self.every is None else waited >= self.every):
@@ -71,6 +70,11 @@ class Display:
             f"  {clock(self._remaining(record))} left"
         )
 
+    def part(self, record: Record) -> float:
+        """Return how much of the run is done, from 0 to 1."""
+        spent = record["cost"] / self.cost_budget if self.cost_budget else 0.0
+        return min(1.0, max(spent, record["round"] / self.rounds))
+
     def _count(self, record: Record) -> None:
         self._sent += record["up_bytes"] + record["down_bytes"]
         if record["global_loss"] is not None:
@@ -89,9 +93,42 @@ class Display:
         return self
 
     def __exit__(self, *problem: object) -> None:
-        if self.live and self._shown:  # clear the line
-            self.stream.write("\r" + " " * (shutil.get_terminal_size().columns - 1) + "\r")
-            self.stream.flush()
+        if self.live and self._shown:
+            in_place(self.stream, "")
+
+
+class Overall:
+    """Shows the progress of several runs at a time: one line in a terminal, elsewhere one whenever a run has ended."""
+
+    def __init__(self, total: int, *, quiet: bool = False, stream: TextIO | None = None) -> None:
+        self.total, self.quiet, self.stream = total, quiet, stream or sys.stderr
+        self.live, self._started, self._ended = self.stream.isatty(), time.monotonic(), 0
+
+    def show(self, ended: int, now: Sequence[tuple[str, float]]) -> None:
+        """Show how many runs have ended, and the names of those under way, each with the part of it that is done."""
+        if self.quiet or (ended == self._ended and not self.live):
+            return
+        self._ended, passed = ended, time.monotonic() - self._started
+        part = (ended + sum(part for _, part in now)) / self.total
+        left = f"  {clock(passed / part - passed)} left" if part > 0 else ""
+        names = ", ".join(f"{name} {part:.0%}" for name, part in now)
+        line = f"{ended} of {self.total} runs{left}{names and '  now: ' + names}"
+        if self.live:
+            in_place(self.stream, line)
+        else:
+            print(line, file=self.stream, flush=True)
+
+    def close(self) -> None:
+        """Clear the line."""
+        if self.live and not self.quiet:
+            in_place(self.stream, "")
+
+
+def in_place(stream: TextIO, line: str) -> None:
+    """Write a line over the one before it; an empty one only clears it."""
+    width = shutil.get_terminal_size().columns - 1
+    stream.write("\r" + line[:width].ljust(width) + ("" if line else "\r"))
+    stream.flush()
 
 
 def clock(seconds: float) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from gradsift.errors import UsageError
 from gradsift.registry import nearest
 
+DEFAULT_CONTROLLER = "planned"
 PARTS = ("data", "model", "local", "sparsifier", "values", "controller", "cost", "lr")  # valid parts in --set
 
 
@@ -53,9 +54,14 @@ GROUPS = {
         Option("local", str, None, "what a client computes in a round (default: what goes with the sparsifier)"),
         Option("sparsifier", str, "fab-top-k", "which elements are sent"),
         Option("values", str, None, "how the sent values are rounded: float16, bfloat16, int8, ... (default: exact)"),
-        Option("controller", str, None, "chooses k, how many are sent (default: planned; fixed if --k is given)"),
+        Option(
+            "controller",
+            str,
+            None,
+            f"chooses k, how many are sent (default: {DEFAULT_CONTROLLER}; fixed if --k is given)",
+        ),
         Option("k", float, None, "elements to send, if fixed (default: 1,000/444,062 of D, the model's size)", "K"),
-        Option("k_min", float, None, "smallest k that a controller tries (default: 0.002 D, at least 2)", "K"),
+        Option("k_min", float, None, "smallest k that a controller tries (default: 1 for planned, else 0.002 D)", "K"),
         Option("k_max", float, None, "largest k that a controller tries (default: D)", "K"),
         Option("cost", str, "normalized-time", "what a round costs: normalized-time, link-time, energy or money"),
         Option("comm_time", float, 10.0, "time of one dense exchange, in units of one gradient's time", "T"),

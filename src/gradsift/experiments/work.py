@@ -6,6 +6,7 @@ the current round with a checkpoint; a run that was killed resumes from its last
 
 import math
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import sys
@@ -16,15 +17,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from gradsift.errors import GradsiftError, RunError, TakenError
 from gradsift.experiments.build import check_settings, simulate_arguments
-from gradsift.experiments.display import Display
+from gradsift.experiments.display import Display, Overall
 from gradsift.experiments.experiment import Experiment
 from gradsift.experiments.switching import Switching
+from gradsift.experiments.tensorboard import tensorboard
 from gradsift.experiments.trajectory import from_folder
-from gradsift.records.folder import CONFIG, checkpoints, in_use
+from gradsift.records.folder import CONFIG, checkpoints, in_use, read_records
 from gradsift.records.record import Record
 from gradsift.simulation.interrupt import SIGNALS, StopRequest
 from gradsift.simulation.run import simulate
@@ -34,6 +36,23 @@ Watch = Callable[[Record], bool | None]  # called after every round; True ends t
 SHOW_EVERY = 10.0  # seconds between two lines about a run
 RETRY_EVERY = 1.0  # seconds between attempts to open run folders that another process has open
 OUTCOMES = {0: "done", 3: "stopped", 4: "failed"}  # by exit code; a worker exits with that of its worst run
+
+
+class Manner(NamedTuple):
+    """How to make runs."""
+
+    quiet: bool = False
+    together: bool = False  # show them as parts of one whole: those of workers in one line
+    tensorboard: bool = False  # also write logs for TensorBoard
+    threads: int | None = None  # of each run; None: what this process has, or the share of a worker
+
+
+class Share(NamedTuple):
+    """What workers and their parent share, without locks, which a killed worker would never release."""
+
+    stop: Any  # whether to stop
+    job: Any  # for each worker, the number of the job that it is at, or -1
+    part: Any  # for each worker, how much of that job is done, from 0 to 1
 
 
 def as_jobs(experiments: Iterable[Experiment]) -> list[list[Experiment]]:
@@ -76,21 +95,29 @@ def carry_out(experiment: Experiment, runs: Path, watch: Watch) -> bool:
 
 
 def work(
-    jobs: Sequence[Job], runs: Path, *, processes: int = 1, minutes: float | None = None, quiet: bool = False
+    jobs: Sequence[Job],
+    runs: Path,
+    *,
+    processes: int = 1,
+    minutes: float | None = None,
+    quiet: bool = False,
+    together: bool = False,
+    tensorboard: bool = False,
+    threads: int | None = None,
 ) -> str:
     """Run all jobs, ``processes`` at a time. Returns "done", "interrupted", "time limit" or "failed".
 
-    Wrong settings are refused before the first run starts.
+    Wrong settings are refused before the first run starts. The other arguments are those of ``Manner``.
     """
     for job in jobs:
         check_settings(job[0].settings)
     deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    request = StopRequest()
+    request, manner = StopRequest(), Manner(quiet, together, tensorboard, threads)
     if processes == 1 or len(jobs) < 2:
-        with _handling(request, at_once=True):
-            outcomes = _run_all(jobs, runs, lambda: request.made or _late(deadline), quiet)
+        with _handling(request, at_once=True), _threads(threads):
+            outcomes = _run_all(jobs, runs, lambda: request.made or _late(deadline), manner, len(jobs))
     else:
-        outcomes = _in_workers(jobs, runs, deadline, request, min(processes, len(jobs)), quiet)
+        outcomes = _in_workers(jobs, runs, deadline, request, min(processes, len(jobs)), manner)
     if request.made:
         return "interrupted"
     if "failed" in outcomes:
@@ -101,13 +128,15 @@ def work(
 
 
 def _in_workers(
-    jobs: Sequence[Job], runs: Path, deadline: float, request: StopRequest, count: int, quiet: bool
+    jobs: Sequence[Job], runs: Path, deadline: float, request: StopRequest, count: int, manner: Manner
 ) -> set[str]:
     """Run all jobs in worker processes, each of which takes the next job that is left."""
     context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
-    stop = context.RawValue("b", 0)  # without a lock, which a killed worker would never release
-    shared = (jobs, runs, context.Value("q", 0), stop, deadline, os.getpid(), count, quiet)
-    workers = [context.Process(target=_worker, args=shared) for _ in range(count)]
+    share = Share(context.RawValue("b", 0), context.RawArray("i", [-1] * count), context.RawArray("d", count))
+    taken = context.Value("q", 0)
+    shared = (jobs, runs, taken, share, deadline, os.getpid(), manner)
+    workers = [context.Process(target=_worker, args=(number, *shared)) for number in range(count)]
+    overall = Overall(len(jobs), quiet=manner.quiet or not manner.together)
     with _handling(request, at_once=False):
         # Blocked in a new worker until it can handle them, since its imports take seconds.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -116,52 +145,78 @@ def _in_workers(
                 worker.start()
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        for worker in workers:
-            while worker.is_alive():
-                stop.value = request.made
-                worker.join(0.2)
-    for worker in workers:
+        while any(worker.is_alive() for worker in workers):
+            share.stop.value = request.made
+            multiprocessing.connection.wait([w.sentinel for w in workers if w.is_alive()], 0.2)
+            now = [(jobs[number][0].name, share.part[i]) for i, number in enumerate(share.job) if number >= 0]
+            overall.show(max(0, min(taken.value, len(jobs)) - len(now)), now)
+        overall.close()
+    for worker, number in zip(workers, share.job, strict=True):
         if worker.exitcode not in OUTCOMES:
-            print(f"a worker ended with exit code {worker.exitcode}", file=sys.stderr)
+            name = f"{jobs[number][0].name}: " if number >= 0 else ""
+            print(f"{name}its worker process ended with exit code {worker.exitcode}", file=sys.stderr)
     return {OUTCOMES.get(worker.exitcode or 0, "failed") for worker in workers}
 
 
 def _worker(
+    number: int,
     jobs: Sequence[Job],
     runs: Path,
-    counter: Any,
-    stop: Any,
+    taken: Any,
+    share: Share,
     deadline: float,
     parent: int,
-    workers: int,
-    quiet: bool,
+    manner: Manner,
 ) -> None:
-    """Run the next job until none is left, or until it is time to stop; ``counter`` is the number of taken jobs."""
+    """Run the next job until none is left, or until it is time to stop; ``taken`` is the number of taken jobs."""
     os.setsid()  # so that Ctrl-C in the terminal reaches only the parent, which then sets ``stop``
-    import torch
-
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
     request = StopRequest()
 
     def over() -> bool:
-        return request.made or bool(stop.value) or _late(deadline) or os.getppid() != parent
+        return request.made or bool(share.stop.value) or _late(deadline) or os.getppid() != parent
 
     def take() -> Iterator[Job]:
         while True:
-            with counter.get_lock():
-                number = counter.value
-                counter.value += 1
-            if number >= len(jobs):
-                return
-            yield jobs[number]
+            with taken.get_lock():
+                share.job[number], share.part[number] = -1, 0.0
+                if taken.value >= len(jobs):
+                    return
+                share.job[number] = taken.value
+                taken.value += 1
+            yield jobs[share.job[number]]
 
-    with _handling(request, at_once=False):
+    def tell(part: float) -> None:
+        share.part[number] = part
+
+    threads = manner.threads or max(1, (os.cpu_count() or 1) // len(share.job))
+    with _handling(request, at_once=False), _threads(threads):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        outcomes = _run_all(take(), runs, over, quiet)
+        quiet = manner._replace(quiet=manner.quiet or manner.together)
+        outcomes = _run_all(take(), runs, over, quiet, len(jobs), tell)
     sys.exit(max((code for code, outcome in OUTCOMES.items() if outcome in outcomes), default=0))
 
 
-def _run_all(jobs: Iterable[Job], runs: Path, over: Callable[[], bool], quiet: bool) -> set[str]:
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Let torch use so many threads; None changes nothing."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _run_all(
+    jobs: Iterable[Job],
+    runs: Path,
+    over: Callable[[], bool],
+    manner: Manner,
+    total: int,
+    tell: Callable[[float], None] = lambda _: None,
+) -> set[str]:
     """Run one job after another until ``over`` returns True; at the end, wait for runs that another process has open.
 
     Returns the set of outcomes. The error of a failed run is printed, once if several runs have the same.
@@ -172,7 +227,7 @@ def _run_all(jobs: Iterable[Job], runs: Path, over: Callable[[], bool], quiet: b
 
     def queue() -> Iterator[Job]:
         yield from jobs
-        if taken and not quiet and not over():
+        if taken and not manner.quiet and not over():
             names = ", ".join(job[0].name for job in taken)
             print(f"waiting for another process to finish {names}", file=sys.stderr, flush=True)
         while taken:
@@ -181,9 +236,10 @@ def _run_all(jobs: Iterable[Job], runs: Path, over: Callable[[], bool], quiet: b
             with suppress(KeyboardInterrupt):  # then ``over`` returns True
                 time.sleep(RETRY_EVERY if taken else 0)
 
-    for job in queue():
+    for number, job in enumerate(queue(), start=1):
         try:
-            outcomes.add("stopped" if over() else _run(job, runs, over, quiet))
+            place = f"{number}/{total} " if manner.together else ""
+            outcomes.add("stopped" if over() else _run(job, runs, over, manner, place, tell))
         except KeyboardInterrupt:
             outcomes.add("stopped")
         except TakenError:
@@ -202,14 +258,23 @@ def _run_all(jobs: Iterable[Job], runs: Path, over: Callable[[], bool], quiet: b
     return outcomes
 
 
-def _run(job: Job, runs: Path, over: Callable[[], bool], quiet: bool) -> str:
+def _run(
+    job: Job, runs: Path, over: Callable[[], bool], manner: Manner, place: str, tell: Callable[[float], None]
+) -> str:
     """Run all experiments of a job and show their progress; returns "done" or "stopped"."""
     for experiment in job:
-        limits = experiment.settings["rounds"], experiment.settings["cost_budget"]
-        with Display(experiment.name, *limits, quiet=quiet, every=SHOW_EVERY) as display:
+        rounds, budget = experiment.settings["rounds"], experiment.settings["cost_budget"]
+        every = None if manner.together else SHOW_EVERY
+        log = tensorboard(runs / experiment.name / "tensorboard") if manner.tensorboard else None
+        with Display(place + experiment.name, rounds, budget, quiet=manner.quiet, every=every) as display:
+            if (runs / experiment.name / CONFIG).is_file():
+                display.resume(read_records(runs / experiment.name))
 
-            def watch(record: Record, display: Display = display) -> bool:
+            def watch(record: Record, display: Display = display, log: Any = log) -> bool:
                 display.round(record)
+                tell(display.part(record))
+                if log is not None:
+                    log(record)
                 return over()
 
             if not carry_out(experiment, runs, watch):

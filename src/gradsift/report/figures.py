@@ -6,14 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from gradsift.report import text
 from gradsift.report.curves import Band, Curve, band, curve, evaluations, over_rounds
-from gradsift.report.methods import Method, cost_axis
-from gradsift.report.plot import Plot, needs_log_axis
+from gradsift.report.methods import Method, cost_axis, look_number
+from gradsift.report.plot import THIN, Plot, needs_log_axis
 from gradsift.report.runs import Run
-from gradsift.report.style import look
+from gradsift.report.style import ASIDE, look
 
 BANDS = "Line: mean over seeds. Band: lowest to highest seed."
 INTERVALS = "Line: mean over seeds. Shaded: from the lowest to the highest bound.\nThin lines: the bounds of each seed."
@@ -122,7 +123,7 @@ def search_interval(number: int, methods: Sequence[Method]) -> Drawn | None:
     k, low, high = (over_rounds([getattr(run, name) for run in runs]) for name in ("k", "low", "high"))
     if k is None or low is None or high is None or not np.isfinite(high.high).any():
         return None
-    style, plot = look(number), Plot.new("Rounds", "k")
+    style, plot = look(look_number(methods, number) or 0), Plot.new("Rounds", "k")
     plot.axes.fill_between(k.x, low.low, high.high, color=style.colour, alpha=0.17, linewidth=0)
     rounds = min(run.rounds for run in runs)
     for bound in (over_rounds([edge[:rounds]]) for run in runs for edge in (run.low, run.high)):
@@ -218,7 +219,13 @@ def _bands(methods: Sequence[Method], make: Callable[[Method], Band | None]) -> 
 
 def _draw(plot: Plot, methods: Sequence[Method], bands: Bands, *, jumpy: bool = False) -> None:
     for i, b in bands.items():
-        plot.band(b, look(i), methods[i].label, i, jumpy=jumpy)
+        number = look_number(methods, i)
+        if number is None:
+            plot.thin(Curve(b.x, b.mean), ASIDE)
+        else:
+            plot.band(b, look(number), methods[i].label, number, jumpy=jumpy)
+    if others := sum(methods[i].aside for i in bands):
+        plot.entry(Line2D([], [], **{**ASIDE.line, "linewidth": THIN}), f"{others} other fixed k")
     if any(b.seeds > 1 for b in bands.values()):
         plot.legend_title = BANDS + (TAILS if any(b.tails for b in bands.values()) else "")
 

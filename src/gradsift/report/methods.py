@@ -11,9 +11,10 @@ import numpy as np
 from gradsift.report.runs import Run
 from gradsift.report.text import number, shortened
 
-# Runs of one method may differ in these: the seed, the stop rules, settings that only affect speed, and the command,
-# which repeats other settings. The data's checksum is compared separately: the partition may depend on the seed.
-FREE_SECTIONS = {"run", "start", "stop", "versions", "command"}
+# Runs of one method may differ in these: the seed, the stop rules, settings that only affect speed, and the command and
+# the experiment, which repeat other settings. The data's checksum is compared separately: the partition may depend on
+# the seed.
+FREE_SECTIONS = {"run", "start", "stop", "versions", "command", "experiment"}
 FREE_PATHS = {"settings.seed", "settings.clients_per_chunk", "settings.eval_batch", "data.checksum"}
 FREE_NAMES = {"seed", "out"}  # in any section
 
@@ -35,11 +36,24 @@ class Method:
     label: str
     runs: tuple[Run, ...]
     config: Flat  # the settings that all its runs share
+    aside: bool = False  # one of many fixed k, but not the best of them: figures show it in grey
 
     @property
     def dense(self) -> bool:
         """Whether the messages of every run are full vectors or empty, so that k is not their size."""
         return all(run.dense for run in self.runs)
+
+
+def look_number(methods: Sequence[Method], number: int) -> int | None:
+    """Return the number of a method among those that have a look of their own; None for one that is aside."""
+    return None if methods[number].aside else sum(not method.aside for method in methods[:number])
+
+
+def but_for_k(method: Method) -> str | None:
+    """Return what a method with a fixed k shares with those of other k, as text; None for other methods."""
+    identity = _identity(method.runs[0].config)
+    k = identity.pop("controller.k", None)
+    return json.dumps(identity, sort_keys=True) if identity["controller.name"] == "fixed" and k is not None else None
 
 
 def flatten(value: Any, path: str = "") -> Flat:

@@ -8,13 +8,13 @@ from markupsafe import Markup
 
 from gradsift.report import export, style, text
 from gradsift.report.figures import Section
-from gradsift.report.methods import Flat, Method, common, cost_axis, differing, flatten
+from gradsift.report.methods import Flat, Method, common, cost_axis, differing, flatten, look_number
 from gradsift.report.summary import Row
 from gradsift.report.table import table
 from gradsift.report.template import PAGE, STYLE
 from gradsift.version import __version__
 
-UNLISTED = ("run", "start", "command")  # sections that the configuration tables leave out
+UNLISTED = ("run", "start", "command", "experiment")  # sections that the configuration tables leave out
 VALUE_LENGTH = 400  # characters of a value in a table; the run folder has it in full
 MARKS = {"o": "M11 6a5 5 0 1 0 10 0a5 5 0 1 0 -10 0", "s": "M11.5 1.5h9v9h-9z", "^": "M16 .5l5.5 10h-11z"}
 MARKS |= {"v": "M16 11.5l5.5 -10h-11z", "<": "M10.5 6l10 -5.5v11z", ">": "M21.5 6l-10 -5.5v11z"}
@@ -46,7 +46,7 @@ def render(
         caption=_caption(methods, rows),
         columns=columns,
         lines=lines,
-        swatches=[_swatch(i) for i in range(len(methods))],
+        swatches=[_swatch(look_number(methods, i)) for i in range(len(methods))],
         sections=sections,
         svg=lambda drawn: Markup(export.inline(drawn.figure, drawn.name, drawn.title, drawn.alt)),
         formats=formats,
@@ -128,16 +128,16 @@ def _value(value: Any) -> str:
     return text.shortened(value, VALUE_LENGTH)
 
 
-def _swatch(number: int) -> Markup:
+def _swatch(number: int | None) -> Markup:
     """Draw the line of a method for the table; screen readers skip it, because they read the name beside it."""
-    look = style.look(number)
-    colour = f"--line{number % len(style.LIGHT_LINES)}"
+    look = style.ASIDE if number is None else style.look(number)
+    colour = "--axis" if number is None else f"--line{number % len(style.LIGHT_LINES)}"
     dashes = " ".join(f"{1.8 * part:g}" for part in look.dashes) or "none"
     return Markup(
         '<span class="swatch" aria-hidden="true"><svg viewBox="0 0 32 12">'
-        '<path d="M0 6H32" style="stroke: var({0}); stroke-width: 2.4; stroke-dasharray: {1}"/>'
+        '<path d="M0 6H32" style="stroke: var({0}); stroke-width: {3}; stroke-dasharray: {1}"/>'
         '<path d="{2}" style="fill: var({0}); stroke: var(--paper)"/></svg></span>'
-    ).format(colour, dashes, MARKS[look.marker])
+    ).format(colour, dashes, MARKS.get(look.marker, ""), 1 if number is None else 2.4)
 
 
 def _finalize(value: Any) -> Any:

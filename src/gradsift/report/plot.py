@@ -20,6 +20,7 @@ from gradsift.report.style import Look
 WIDTH, HEIGHT = 4.2, 2.6  # inches; letters can still be read if a phone shows the figure at the width of its screen
 LOG_FROM = 20.0  # an axis is logarithmic if its largest value is at least this many times its smallest
 STEPS = [1, 2, 2.5, 5, 10]  # between ticks
+THIN = 0.7  # width of a thin line
 LABEL_LENGTH = 52  # characters of a label in a legend
 
 
@@ -71,8 +72,8 @@ class Plot:
         self.entry(Line2D([], [], **look.line, **look.markers), label)
 
     def thin(self, curve: Curve, look: Look) -> None:
-        """Draw a single seed as a thin line."""
-        self.axes.plot(*curve, **{**look.line, "linewidth": 0.7})
+        """Draw a thin line: a single seed, or a method that is put aside."""
+        self.axes.plot(*curve, **{**look.line, "linewidth": THIN})
 
     def level(self, y: float, label: str) -> None:
         """Draw a horizontal reference line."""

@@ -67,6 +67,9 @@ class Look(NamedTuple):
         return {"marker": self.marker, "markeredgecolor": LIGHT["paper"], "markeredgewidth": 0.6}
 
 
+ASIDE = Look(LIGHT["axis"], (), "")  # of a method that is put aside: thin and without markers
+
+
 def look(method: int) -> Look:
     """Return the look of the method with this number, counted from 0."""
     return Look(LIGHT_LINES[method % len(LIGHT_LINES)], DASHES[method % len(DASHES)], MARKERS[method % len(MARKERS)])

@@ -71,6 +71,8 @@ class Row:
     up_bytes: Spread
     down_bytes: Spread
     least_used: Spread  # the least-used client's contribution over an equal share: 1 is fair, 0 is never used
+    aside: bool = False  # one of many fixed k, but not the best of them in hindsight
+    best_of: int = 0  # the number of fixed k of which this is the best in hindsight; 0 if that was not asked
 
 
 def summarise(

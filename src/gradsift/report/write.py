@@ -9,6 +9,7 @@ from typing import NamedTuple
 from gradsift.errors import GradsiftError, RunError, install
 from gradsift.records import files
 from gradsift.registry import nearest
+from gradsift.report.hindsight import mark
 from gradsift.report.methods import Method, group
 from gradsift.report.runs import Run
 from gradsift.report.summary import Row, load_runs, stated_target, summarise_methods
@@ -56,8 +57,8 @@ def write_report(
     kept = [run for method in methods for run in method.runs]
     target_loss = stated_target(kept, "target_loss") if target_loss is None else target_loss
     target_accuracy = stated_target(kept, "target_accuracy") if target_accuracy is None else target_accuracy
-    rows = summarise_methods(methods, target_loss, target_accuracy)
-    notes += _notes(methods)
+    methods, rows, chosen = mark(methods, summarise_methods(methods, target_loss, target_accuracy))
+    notes += _notes(methods) + chosen
     title = title or f"gradsift: {(kept[0].config.get('data') or {}).get('name') or 'runs'}"
     index, folder = Path(out) / "index.html", Path(out) / "figures"
     written: list[Path] = []
