@@ -32,13 +32,11 @@ from gradsift.cost import NUMBER_BYTES, Traffic, checked_cost
 from gradsift.errors import GradsiftError
 from gradsift.method import Method
 from gradsift.records.record import Record, empty_record
-from gradsift.sampling import participants
 from gradsift.sparse import Ragged, Sparse, Whole, densify, kept, nothing
 from gradsift.sparsify.base import Round, Sparsifier
 from gradsift.values import Exact
 
 Named = dict[str, Tensor]
-EXAMPLES = 8  # rounds whose participation stands for all
 
 
 @dataclass(frozen=True)
@@ -103,25 +101,11 @@ def start(method: Method, weights: Tensor) -> Server:
     return Server(weights, method.controller.init(len(weights), method.seed))
 
 
-def prices(
-    method: Method, dim: int, clients: int, per_round: int | None = None, buffers: int = 0
-) -> Prices | None:
-    """The expected cost of a round at any k, in which ``per_round`` of all ``clients`` take part.
-
-    None if it can only be measured.
-    """
-    if method.cost.measured:
-        return None
-    drawn = [participants(clients, per_round, method.seed, number) for number in range(1, EXAMPLES + 1)]
-    took_part = np.zeros((1 if len(drawn[0]) == clients else EXAMPLES, clients), dtype=bool)
-    for row, present in zip(took_part, drawn, strict=False):
-        row[present] = True
-
-    def price(k: float) -> float:
-        traffic = [expected_traffic(method, dim, k, row, buffers) for row in took_part]
-        return float(np.mean([checked_cost(method.cost, each) for each in traffic]))
-
-    return Prices.of(price, dim)
+def priced(method: Method, server: Server, prices: Prices | None) -> Server:
+    """The server whose controller knows the ``prices`` of rounds, unless they can only be measured."""
+    if prices is None:
+        return server
+    return replace(server, control=method.controller.priced(server.control, prices))
 
 
 def plan(method: Method, server: Server) -> Plan:

@@ -77,8 +77,8 @@ class Books:
         self.delivered: dict[int, dict[int, Tensor]] = {}  # client -> round -> [D]
         merge = Rounds.merge
 
-        def written(rounds: Rounds, plan: Plan, uploads: dict[int, Upload], seconds: float) -> Record:
-            record = merge(rounds, plan, uploads, seconds)
+        def written(rounds: Rounds, plan: Plan, uploads: dict[int, Upload], *others: Any) -> Record:
+            record = merge(rounds, plan, uploads, *others)
             for client, upload in uploads.items():
                 merged, sent = rounds.clients[client].merged_upload, upload.sent
                 assert merged is not None

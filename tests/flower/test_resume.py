@@ -47,8 +47,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, float | None]]:
     told: list[tuple[int, float | None]] = []
     observe = Rounds.observe
 
-    def written(rounds: Rounds, losses: Sequence[tuple[float, ...]]) -> Observation | None:
-        observation = observe(rounds, losses)
+    def written(rounds: Rounds, losses: Sequence[tuple[float, ...]], *others: Any) -> Observation | None:
+        observation = observe(rounds, losses, *others)
         if observation is not None:
             told.append((observation.proposal.number, observation.loss_after))
         return observation

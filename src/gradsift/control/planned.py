@@ -85,7 +85,7 @@ class Planned(Controller[PlannedState]):
         return {**state, "prices": (list(prices.k), list(prices.cost))}
 
     def propose(self, state: PlannedState, number: int) -> Proposal:
-        """The k that is planned with what is known now; where costs are only seen, k varies so that they can be told."""
+        """The k that is planned with what is known; where costs are only seen, it varies so that they can be told."""
         c, low, high = current_c(state), state["low"], state["high"]
         if state["prices"] is not None:
             return Proposal(number, law.search(_corrected(state), c, low, high), memo={"c": c})

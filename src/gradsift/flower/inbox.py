@@ -95,7 +95,8 @@ class Inbox:
             if BUFFERS in content.array_records:
                 self.buffers[client] = self._changed_buffers(content)
             self.uploads[client], self.mass[client] = upload, report.mass
-            self.left |= {client: left for left in report.left}
+            if report.left:
+                self.left[client] = report.left[0]
         self.losses[client] = report.losses
         self.accepted[client] = content
 

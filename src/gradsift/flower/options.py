@@ -127,7 +127,7 @@ def _check_measured(method: Method, exchanges: int) -> None:
     if method.controller.probes:
         raise GradsiftError(
             f"controller {method.controller.name!r} compares each round with one at a smaller k, which is not made: its"
-            f" time cannot be measured, as {method.cost!r} needs; use a controller that does not probe, or 'link-time'"
+            f" time cannot be measured, as {method.cost!r} needs; use controller 'planned', or cost 'link-time'"
         )
     if exchanges == 2:
         raise GradsiftError(f"{method.cost!r} needs exchanges=1: a second exchange takes its time after the merge")

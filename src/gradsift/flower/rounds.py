@@ -15,7 +15,7 @@ import torch
 from flwr.supercore import log
 from torch import Tensor
 
-from gradsift import round, weighing
+from gradsift import pricing, round, weighing
 from gradsift.control import Observation
 from gradsift.errors import RunError
 from gradsift.flower.protocol import NEVER, Report, checksum
@@ -129,9 +129,8 @@ class Rounds:
         """Tell a controller that plans k what rounds cost in which ``count`` clients take part."""
         buffers = sum(self.non_trainable[name].numel() for name in self.averaged)
         if self.method.controller.plans and self.priced_for != (key := (len(self.clients), count, buffers)):
-            prices = round.prices(self.method, len(self.weights), *key)
-            control = self.method.controller.priced(self.server.control, prices)
-            self.server, self.priced_for = replace(self.server, control=control), key
+            prices = pricing.prices(self.method, len(self.weights), *key)
+            self.server, self.priced_for = round.priced(self.method, self.server, prices), key
 
     def observe(
         self, losses: Sequence[tuple[float, ...]], left: Mapping[int, float], uploads: Mapping[int, Upload]

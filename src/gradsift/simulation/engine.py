@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gradsift import round, sparse, weighing
+from gradsift import pricing, round, sparse, weighing
 from gradsift.control import Observation
 from gradsift.data.federated import FederatedData
 from gradsift.errors import GradsiftError, RunError
@@ -97,8 +97,8 @@ class Engine:
         self._everyone = Clients.everyone(self.data, settings.batch_size, numbers, dtype)
         server = round.start(method, self.flat.weights())
         if method.controller.plans:
-            prices = round.prices(method, self.flat.dim, data.num_clients, settings.clients_per_round, numbers)
-            server = replace(server, control=method.controller.priced(server.control, prices))
+            prices = pricing.prices(method, self.flat.dim, data.num_clients, settings.clients_per_round, numbers)
+            server = round.priced(method, server, prices)
         first = round.plan(method, server).for_clients(self._everyone.present)  # also to fail early
         needs = memory.needs(self.flat, self.data, method, settings, first.rnd.k, activations)
         self._streams = memory.must_stream(needs, device)
