@@ -75,7 +75,7 @@ class Options:
         layout = Layout.of(model)
         fallback = Method.of(**slots, controller=Fixed(max(1, layout.dim // 100) if k is None else k))
         if controller is None:
-            controller = "fixed" if fallback.sparsifier.dense else "planned"
+            controller = "fixed" if fallback.sparsifier.dense or k is not None else "planned"
         method = fallback if controller == "fixed" else Method.of(**slots, controller=controller)
         _check_client_slots(method)
         _check_measured(method, exchanges)

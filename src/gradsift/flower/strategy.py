@@ -45,14 +45,15 @@ from gradsift.values import ValueType
 class SparseStrategy(FlowerArguments, Strategy):
     """A strategy to use in place of Flower's FedAvg, with ``SparseMod`` on the clients.
 
-    The five slots are those of ``gradsift.Method``. k is fixed if ``controller`` is "fixed" or no client has a probe.
-    Otherwise ``controller`` learns k to lower ``cost``. The arguments that are not listed here are Flower's.
+    The five slots are those of ``gradsift.Method``. By default k is planned, and learned from what waits at the clients,
+    to lower ``cost``; it is fixed if ``k`` is given. A controller that learns from losses needs clients with a probe, and
+    k is fixed if none has one. The arguments that are not listed here are Flower's.
     """
 
     model: nn.Module  # defines which entries of the state_dict are trainable parameters
     _: KW_ONLY
     sparsifier: str | Sparsifier = "fab-top-k"
-    controller: str | Controller[Any] | None = None  # default: "planned", or "fixed" for a dense sparsifier
+    controller: str | Controller[Any] | None = None  # default: "planned", or "fixed" with ``k`` or a dense sparsifier
     cost: str | CostModel | None = None  # default: the paper's normalised time, comm_time 10
     local: str | LocalComputation | None = None  # default: what goes with the sparsifier
     values: str | ValueType = "exact"
