@@ -16,7 +16,7 @@ def test_a_number_of_weights_and_a_link_are_enough(capsys: pytest.CaptureFixture
     said = capsys.readouterr().out
     plan = gradsift.plan(11_000_000, up_mbit=10, down_mbit=50, latency=0.03, compute=0.2, clients=20)
     assert said.startswith(f"{plan}\n")
-    assert f"--k {plan.k} --encoded-bytes" in said
+    assert "--controller planned --encoded-bytes" in said
     assert "--set cost.up_bandwidth=1250000.0" in said
 
 
@@ -53,9 +53,9 @@ def test_the_printed_command_trains_at_that_cost(up: str, capsys: pytest.Capture
     written = json.loads(Path("plan.json").read_text())
     command = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  gradsift run"))
     ok(*shlex.split(command)[1:], "--rounds", "5", "--out", "a", "--quiet")
-    last = json.loads(Path("a/records.jsonl").read_text().splitlines()[-1])
-    assert last["up_elements"] == written["k"]
-    assert last["round_cost"] == pytest.approx(written["planned"]["seconds"], rel=0.1)
+    first = json.loads(Path("a/records.jsonl").read_text().splitlines()[0])
+    assert first["up_elements"] == pytest.approx(written["k"], abs=1)  # the controller rounds at random
+    assert first["round_cost"] == pytest.approx(written["planned"]["seconds"], rel=0.1)
 
 
 def test_a_model_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:

@@ -111,7 +111,7 @@ def _plan(command: Parser) -> None:
         Option("clients", integer, 20, "number of clients in a round", "N"),
         Option("rounds", float, None, "rounds to your target if everything were sent, if you know it", "R0"),
         Option("local_steps", integer, 20, "local steps of the FedAvg to compare with", "N"),
-        Option("k_min", integer, 1, "smallest k to consider", "K"),
+        Option("k_min", integer, None, "smallest k to consider (default: sqrt(D)/5)", "K"),
         Option("k_max", integer, None, "largest k to consider (default: D)", "K"),
         Option("plain_bytes", None, False, "count 4 bytes for each index and value, not those of the wire format"),
         Option("plot", Path, None, "write a figure of the time over k: .svg, .png or .pdf", "FILE"),

@@ -61,6 +61,6 @@ def _command(made: Plan, given: argparse.Namespace) -> str:
             model += [f"--{name}", getattr(given, name)]
     options = [f"cost.{name}={value!r}" for name, value in asdict(made.cost).items()]
     words = [*model, "--cost", "link-time", *(word for option in [*given.set_, *options] for word in ("--set", option))]
-    words += ["--sparsifier", "send-all"] if made.dense else ["--k", str(made.k)]
+    words += ["--sparsifier", "send-all"] if made.dense else ["--controller", "planned"]
     words += ["--encoded-bytes"] if made.encoded_bytes and not made.dense else []
     return shlex.join(["gradsift", "run", *words])

@@ -25,6 +25,11 @@ def guess(dim: int) -> float:
     return math.sqrt(dim)
 
 
+def least_k(dim: int) -> float:
+    """The smallest k that is planned: below it training slows down faster than the law says, or stalls."""
+    return max(1.0, math.sqrt(dim) / 5)
+
+
 def slowdown(k: float, c: float) -> float:
     """How many times as many rounds training takes at k as if everything were sent at once."""
     return float((1 + c / k) ** EXPONENT)

@@ -24,6 +24,7 @@ WAITING = 7.0  # c = WAITING * k * waiting / (rounds^(1/3) * sqrt(D)), where the
 DISAGREEMENT = 3.0  # and up to 1 + 1.5 * DISAGREEMENT times that where they do not
 GUESSED_ROUNDS = 5  # the guess of c counts as much as this many rounds of measurements
 MEMORY = 20  # rounds over which measurements are averaged
+LARGEST_SCALE = math.log(1e6)  # by which the costs that are seen may differ from the prices
 
 
 class PlannedState(TypedDict):
@@ -46,7 +47,7 @@ class PlannedState(TypedDict):
 class Planned(Controller[PlannedState]):
     """The default: the k that is cheapest by the prices of rounds and by how long elements wait; it has no probe."""
 
-    k_min: float | None = None  # None: 1
+    k_min: float | None = None  # None: sqrt(D) / 5, or k_max if that is smaller
     k_max: float | None = None  # None: D
     guess: float = 1.0  # the first guess of c, in units of ``law.guess``
 
@@ -61,7 +62,8 @@ class Planned(Controller[PlannedState]):
     def init(self, dim: int, seed: int = 0) -> PlannedState:
         """The guess, and no prices yet."""
         del seed
-        interval = Search(1.0 if self.k_min is None else self.k_min, self.k_max).interval(dim)
+        least = min(law.least_k(dim), self.largest_k(dim)) if self.k_min is None else self.k_min
+        interval = Search(least, self.k_max).interval(dim)
         return PlannedState(
             dim=dim,
             low=interval["low"],
@@ -112,16 +114,17 @@ class Planned(Controller[PlannedState]):
         expected, found = float(prices.at(np.array(k))) - prices.base, seen.cost - prices.base
         if expected > 0 and found > 0:
             count = min(state["priced"], MEMORY)
-            state["log_scale"] += (math.log(found / expected) - state["log_scale"]) / (count + 1)
+            seen_scale = project(math.log(found) - math.log(expected), -LARGEST_SCALE, LARGEST_SCALE)
+            state["log_scale"] += (seen_scale - state["log_scale"]) / (count + 1)
             state["priced"] += 1
         return state
 
 
 def measured_c(dim: int, k: float, waiting: float, agreement: float | None, rounds: float) -> float:
-    """c by the waiting time and the agreement of one round, the ``rounds``-th."""
+    """c by the waiting time and the agreement of one round, the ``rounds``-th: from 1 to D."""
     opposed = 0.0 if agreement is None else project(1 - agreement, 0.0, 1.5)
     grown = math.pow(max(1.0, rounds), 1 / 3) * math.sqrt(dim)
-    return WAITING * k * waiting / grown * (1 + DISAGREEMENT * opposed)
+    return project(WAITING * k * waiting / grown * (1 + DISAGREEMENT * opposed), 1.0, max(1.0, dim))
 
 
 def current_c(state: PlannedState) -> float:

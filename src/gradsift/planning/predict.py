@@ -129,7 +129,7 @@ def plan(
     encoded_bytes: bool = True,
     rounds: float | None = None,
     local_steps: int = 20,
-    k_min: int = 1,
+    k_min: int | None = None,
     k_max: int | None = None,
 ) -> Plan:
     """Plan k for ``model``, a module or its number of weights, on clients that all have the same link and speed.
@@ -137,7 +137,8 @@ def plan(
     The link has ``up_mbit`` and ``down_mbit`` Mbit/s and a ``latency`` in seconds per message; a gradient takes
     ``compute`` seconds. ``rounds`` is R0, the rounds to your target if everything were sent, if you know it: then times
     are also in seconds. ``local_steps`` are those of the FedAvg to compare with. Without ``encoded_bytes`` an element
-    takes 8 bytes instead of those of the wire format.
+    takes 8 bytes instead of those of the wire format. k is at least sqrt(D) / 5, as for the controller, unless
+    ``k_min`` is given.
     """
     dim = _weights(model)
     check.real("up_mbit", up_mbit, above=0)
@@ -150,6 +151,7 @@ def plan(
     check.integer("local_steps", local_steps, 1)
     check.integer("k_max", k_max, 1, dim, optional=True)
     k_max = dim if k_max is None else int(k_max)
+    k_min = min(math.ceil(law.least_k(dim)), k_max) if k_min is None else k_min
     check.integer("k_min", k_min, 1, k_max)
     link = (float(up_mbit), float(down_mbit), float(latency), float(compute))
     r0 = None if rounds is None else float(rounds)
