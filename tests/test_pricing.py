@@ -8,7 +8,9 @@ import torch
 
 import gradsift
 from gradsift import Energy, LinkTime, Money, NormalizedTime, WeightedSum, pricing
+from gradsift.data import load
 from gradsift.method import Method
+from gradsift.models import model
 from gradsift.records.record import Record
 
 LINK = LinkTime(1e4, 1e5, latency=0.02, compute=0.1)
