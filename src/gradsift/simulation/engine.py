@@ -7,15 +7,14 @@ Shapes: N clients, n of them in a round, D weights, b samples per minibatch; res
 """
 
 import functools
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from gradsift import pricing, round, sparse, weighing
-from gradsift.control import Observation
 from gradsift.data.federated import FederatedData
 from gradsift.errors import GradsiftError, RunError
 from gradsift.method import Method
@@ -25,34 +24,15 @@ from gradsift.sampling import Ints
 from gradsift.simulation import finite, memory
 from gradsift.simulation.clients import Clients
 from gradsift.simulation.flat import FlatModel, Named, chunks
-from gradsift.simulation.local_work import Computed, LocalWork, Rows, client_order, joined
+from gradsift.simulation.local_work import LocalWork, Rows, client_order, joined
 from gradsift.simulation.losses import Loss
+from gradsift.simulation.open_round import Contribution, OpenRound
 from gradsift.simulation.settings import Settings
 from gradsift.simulation.state import Pending, Readings, State
 from gradsift.sparse import Sparse, concatenate, everything
 
 DEVICES = ("cpu", "cuda")
 LOSSES = ("loss_before", "loss_after", "loss_probe")
-
-
-@dataclass
-class OpenRound:
-    """A round whose numbers are not read back yet."""
-
-    record: Record
-    clients: Clients
-    readings: Readings
-    observation: Observation | None  # for the controller, still without losses
-    loss_clients: Ints  # [s] the clients whose samples the losses are taken on
-
-
-class Contribution(NamedTuple):
-    """What the clients of a round have computed and uploaded."""
-
-    plan: Plan
-    upload: Sparse
-    residual: Tensor  # [n, D] before it is settled; [N, D] if the residuals are in the host's memory
-    computed: Computed
 
 
 class Engine:
