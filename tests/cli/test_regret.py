@@ -93,10 +93,10 @@ def test_named_targets_end_the_runs_and_another_cost_has_its_own_clock(capsys: p
     price = ["--cost", "money", "--set", "cost.up=1e-6", "--set", "cost.down=1e-6", "--set", "cost.compute=0.01"]
     assert regret(*SMALL, *more, *price, "--controllers", "value") == 0
     assert "4 of 4 runs are finished" in capsys.readouterr().out
-    page = (RESULTS / "regret-digits.md").read_text()
+    page = (RESULTS / "regret-digits-money.md").read_text()
     table = cells(page, "Cost over that of the best fixed k")[2:]
     assert [line[:2] for line in table] == [["money", "2.2"], ["money", "2.1"]]
-    runs = trajectory.load(RESULTS / "regret-digits.npz")
+    runs = trajectory.load(RESULTS / "regret-digits-money.npz")
     assert sorted(runs)[-1] == "digits-fab-top-k-value-money-every4-seed0"
     for run in runs.values():
         assert run.config["cost"]["class"] == "Money"
@@ -112,6 +112,19 @@ def test_an_option_of_the_clock_is_of_the_sweeps_clock_too() -> None:
         rounds = [5 + (one["up_elements"] + one["down_elements"]) / 4810 for one in best["rounds"]]
         assert min(rounds) < float(line[3]) < sum(rounds)
         assert float(line[3]) == pytest.approx(slow_cost(best, 1, float(line[1]), 5), rel=0.01)  # of a rounded target
+
+
+def test_a_controller_with_options_is_told_apart_from_the_one_without() -> None:
+    few = ["--seeds", "1", "--points", "3", "--refine", "0", "--rounds", "8", "--comm-times", "1"]
+    assert regret(*SMALL, *few, "--controllers", "planned,planned[guess=10;k_max=900]") == 0
+    runs = trajectory.load(RESULTS / "regret-digits.npz")
+    plain = runs["digits-fab-top-k-planned-comm1-seed0"]
+    other = runs["digits-fab-top-k-planned-comm1-guess10-k_max900-seed0"]
+    assert plain.k[0] < other.k[0] <= 900
+    assert np.isfinite(plain.c).all()
+    assert np.isfinite(plain.waiting).all()
+    header = cells((RESULTS / "regret-digits.md").read_text(), "Cost over that of the best fixed k")[0]
+    assert header[-2:] == ["planned k", "planned k, guess 10, k_max 900"]
 
 
 def test_like_a_figure_it_shares_the_figures_runs(
@@ -139,6 +152,8 @@ def test_a_limit_of_time_keeps_what_is_done(capsys: pytest.CaptureFixture[str]) 
         (("--k", "3"), "the sweep covers"),
         (("--controllers", "extended-sing"), "did you mean 'extended-sign'"),
         (("--controllers", "fixed"), "unknown controller 'fixed'"),
+        (("--controllers", "planned[guess]"), "is written NAME[OPTION=VALUE;...], got 'planned[guess]'"),
+        (("--controllers", "planned[guess=2"), "is written NAME[OPTION=VALUE;...], got 'planned[guess=2'"),
         (("--targets", "1,x"), "--targets takes different numbers, with commas between them, got '1,x'"),
         (("--targets", ""), "--targets takes different numbers, with commas between them, got ''"),
         (("--comm-times", "1,1"), "--comm-times takes different numbers"),

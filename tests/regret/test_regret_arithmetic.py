@@ -149,9 +149,16 @@ def test_the_grid_is_even_in_the_logarithm_with_both_ends() -> None:
 
 def test_refining_adds_the_geometric_middles_around_the_best_only() -> None:
     assert refined([10, 40, 160], [40]) == [10, 20, 40, 80, 160]
-    assert refined([10, 40, 160], [10]) == [10, 20, 40, 160]
+    assert refined([10, 40, 160], [10], lowest=10) == [10, 20, 40, 160]
     assert refined([10, 11, 12], [11]) == [10, 11, 12]
     assert refined([10, 40], []) == [10, 40]
+
+
+def test_refining_goes_on_below_the_smallest_k_if_that_is_the_best() -> None:
+    assert refined([64, 256, 1024], [64]) == [4, 16, 64, 128, 256, 1024]
+    assert refined([64, 256, 1024], [64], lowest=5) == [16, 64, 128, 256, 1024]
+    assert refined([2, 20, 200], [2]) == [2, 6, 20, 200]
+    assert refined([64, 256, 1024], [1024]) == [64, 256, 512, 1024]
 
 
 @given(rates, st.integers(2, 500))

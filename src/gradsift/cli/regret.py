@@ -56,7 +56,9 @@ def regret(given: argparse.Namespace) -> int:
             given.minutes = max(0.0, given.minutes - (time.monotonic() - start) / 60)
         if refinement == given.refine or outcome in ("interrupted", "time limit"):
             break
-        finer = refined(ks, [best.k for best in Measured.of(plan, ks, store).bests.values() if best is not None])
+        bests = Measured.of(plan, ks, store).bests.values()
+        lowest = plan.setup.settings.get("k_min") or 1
+        finer = refined(ks, [best.k for best in bests if best is not None], lowest)
         if finer == ks:
             break
         ks = finer

@@ -43,15 +43,16 @@ def best(ks: Sequence[int], costs: Floats, spent: Floats | None = None) -> Best 
     return Best(ks[i], tuple(costs[i].tolist()), i in (reached[0], reached[-1]), unfinished)
 
 
-def refined(ks: Sequence[int], best_ks: Iterable[int]) -> list[int]:
+def refined(ks: Sequence[int], best_ks: Iterable[int], lowest: float = 1) -> list[int]:
     """Return ``ks`` and, for each k in ``best_ks``, the geometric means of it and its neighbours.
 
-    If the smallest k is among the best, the best may lie below it: then two smaller ones follow at the same distance.
+    If the smallest k is among the best, the best may lie below it: then two smaller ones follow at the same distance,
+    but none below ``lowest``.
     """
     ordered = sorted(set(ks))
     places = [ordered.index(k) for k in best_ks]
     between = {round(math.sqrt(ordered[i] * other)) for i in places for other in ordered[max(0, i - 1) : i + 2]}
     if 0 in places and len(ordered) > 1:
         ratio = ordered[0] / ordered[1]
-        between |= {max(1, round(ordered[0] * ratio**step)) for step in (1, 2)}
+        between |= {k for step in (1, 2) if (k := round(ordered[0] * ratio**step)) >= lowest}
     return sorted(between.union(ks))
