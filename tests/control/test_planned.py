@@ -85,12 +85,14 @@ def test_clients_that_disagree_need_a_larger_k(agreement: float | None, factor: 
     assert measured_c(DIM, 500, 20.0, agreement, 8) == pytest.approx(factor * measured_c(DIM, 500, 20.0, None, 8))
 
 
-def test_part_of_the_clients_counts_as_part_of_a_round() -> None:
+def test_clients_that_take_part_in_every_tenth_round_wait_ten_times_as_long() -> None:
     controller = Planned()
-    state = priced(controller)
+    all_of_them, tenth = priced(controller), priced(controller)
     for number in range(1, 11):
-        state = controller.update(state, Observation(controller.propose(state, number), 1.0, used_k=9, took_part=0.1))
-    assert state["rounds"] == pytest.approx(1.0)
+        seen = Observation(controller.propose(tenth, number), 1.0, used_k=9, waiting=30.0)
+        tenth = controller.update(tenth, seen._replace(took_part=0.1))
+        all_of_them = controller.update(all_of_them, seen._replace(waiting=300.0))
+    assert tenth == all_of_them
 
 
 def test_costs_that_differ_from_the_prices_correct_them() -> None:

@@ -63,7 +63,7 @@ class Observation(NamedTuple):
     used_k: int | None = None  # k as the driver rounded it; the largest, if k differs between clients
     used_probe_k: int | None = None
     took_part: float = 1.0  # the part of the clients that took part
-    waiting: float | None = None  # mass left in their residuals over the mass sent, in rounds
+    waiting: float | None = None  # mass left in their residuals over the mass sent: how many exchanges it waits
     agreement: float | None = None  # what they held where something was sent, over what was sent
 
     def seen(self, numbers: Mapping[str, float]) -> "Observation":

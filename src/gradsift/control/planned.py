@@ -2,7 +2,7 @@
 
 Two numbers of each round tell c, and cost next to nothing (docs/theory.md):
 
-    waiting    the mass left in the residuals over the mass that was sent: how many rounds an element waits
+    waiting    the mass left in the residuals over the mass that was sent: how many exchanges an element waits
     agreement  what all clients held where something was sent, over what was sent: below 1 the others disagree
 
 The waiting time of a task grows with the cube root of the rounds, so c is a multiple of k * waiting / rounds^(1/3).
@@ -36,7 +36,7 @@ class PlannedState(TypedDict):
     guess: float  # c before the first measurement
     log_c: float  # the mean logarithm of the measured c
     measured: int  # rounds that it is the mean of; at most MEMORY count
-    rounds: float  # rounds so far, each counted as the part of the clients that took part
+    rounds: int  # that were observed so far
     log_scale: float  # of what depends on k in the costs that were seen, over what the prices say
     priced: int  # rounds that it is the mean of
     prices: tuple[list[float], list[float]] | None  # ``Prices``; None if costs are only seen
@@ -71,7 +71,7 @@ class Planned(Controller[PlannedState]):
             guess=self.guess * law.guess(dim),
             log_c=0.0,
             measured=0,
-            rounds=0.0,
+            rounds=0,
             log_scale=0.0,
             priced=0,
             prices=None,
@@ -99,12 +99,14 @@ class Planned(Controller[PlannedState]):
 
     def update(self, state: PlannedState, seen: Observation) -> PlannedState:
         """Learn c from the waiting time, and how far the costs that were seen are from the prices."""
-        state = {**state, "rounds": state["rounds"] + seen.took_part}
+        state = {**state, "rounds": state["rounds"] + 1}
         k = seen.used_k
         if k is None:
             return state
         if seen.waiting is not None and seen.waiting > 0:
-            log_c = math.log(measured_c(state["dim"], k, seen.waiting, seen.agreement, state["rounds"]))
+            # A client that takes part in every tenth round sends a tenth as often: its elements wait ten times as long.
+            waiting = seen.waiting / seen.took_part if seen.took_part else 0.0
+            log_c = math.log(measured_c(state["dim"], k, waiting, seen.agreement, state["rounds"]))
             count = min(state["measured"], MEMORY)
             state["log_c"] += (log_c - state["log_c"]) / (count + 1)
             state["measured"] += 1
@@ -120,10 +122,10 @@ class Planned(Controller[PlannedState]):
         return state
 
 
-def measured_c(dim: int, k: float, waiting: float, agreement: float | None, rounds: float) -> float:
+def measured_c(dim: int, k: float, waiting: float, agreement: float | None, rounds: int) -> float:
     """c by the waiting time and the agreement of one round, the ``rounds``-th: from 1 to D."""
     opposed = 0.0 if agreement is None else project(1 - agreement, 0.0, 1.5)
-    grown = math.pow(max(1.0, rounds), 1 / 3) * math.sqrt(dim)
+    grown = math.pow(max(1, rounds), 1 / 3) * math.sqrt(dim)
     return project(WAITING * k * waiting / grown * (1 + DISAGREEMENT * opposed), 1.0, max(1.0, dim))
 
 
