@@ -114,6 +114,7 @@ def constants(file: Part) -> str:
     }
     for name, values in tried.items():
         rules += [([name, f"{value:.3g}"], Rule()._replace(**{name: value})) for value in values]
+    rules.append((["exponent and waiting", f"1 and {WAITING / 2:g}"], Rule(WAITING / 2, exponent=1.0)))
     for factor in (0.1, 0.5, 1.0, 2.0, 10.0):
         rules.append((["guess alone", f"{factor:g} sqrt(D)"], Known(lambda dim, times=factor: times * guess(dim))))  # type: ignore[misc]
     return _scores(file, rules, ["Constant", "value"])
