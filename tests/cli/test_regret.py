@@ -93,10 +93,10 @@ def test_named_targets_end_the_runs_and_another_cost_has_its_own_clock(capsys: p
     price = ["--cost", "money", "--set", "cost.up=1e-6", "--set", "cost.down=1e-6", "--set", "cost.compute=0.01"]
     assert regret(*SMALL, *more, *price, "--controllers", "value") == 0
     assert "4 of 4 runs are finished" in capsys.readouterr().out
-    page = (RESULTS / "regret-digits-money.md").read_text()
+    page = Path("runs/regret-digits-money/results/regret-digits-money.md").read_text()
     table = cells(page, "Cost over that of the best fixed k")[2:]
     assert [line[:2] for line in table] == [["money", "2.2"], ["money", "2.1"]]
-    runs = trajectory.load(RESULTS / "regret-digits-money.npz")
+    runs = trajectory.load(Path("runs/regret-digits-money/results/regret-digits-money.npz"))
     assert sorted(runs)[-1] == "digits-fab-top-k-value-money-every4-seed0"
     for run in runs.values():
         assert run.config["cost"]["class"] == "Money"

@@ -46,7 +46,7 @@ def regret(given: argparse.Namespace) -> int:
     name = sweep = f"regret-{plan.setup.name}"
     if plan.clocks[0].named is not None:
         name += f"-{plan.clocks[0].label}"
-    runs = given.out or Path("runs") / (f"paper-{given.scale or 'smoke'}" if given.like else sweep)
+    runs = given.out or Path("runs") / (f"paper-{given.scale or 'smoke'}" if given.like else name)
     store = Store(runs, given.results or runs / "results", (*FIGURES, sweep, name))
     ks = plan.first_grid()
     for refinement in range(given.refine + 1):
