@@ -72,6 +72,46 @@ class Transformer(nn.Module):
         return self.head(self.norm(x).mean(1))
 
 
+class Recurrent(nn.Module):
+    """A gated recurrent unit over the rows of an image."""
+
+    def __init__(self, classes: int, width: int, columns: int) -> None:
+        super().__init__()
+        self.width, self.into = width, nn.Linear(columns, 3 * width)
+        self.hidden, self.out = nn.Linear(width, 3 * width), nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Any:
+        x = self.into(x.squeeze(1))
+        state = x.new_zeros(len(x), self.width)
+        for row in x.unbind(1):
+            (reset, update, new), (to_reset, to_update, to_new) = row.chunk(3, -1), self.hidden(state).chunk(3, -1)
+            gate = torch.sigmoid(update + to_update)
+            state = (1 - gate) * torch.tanh(new + torch.sigmoid(reset + to_reset) * to_new) + gate * state
+        return self.out(state)
+
+
+class Rows(nn.Module):
+    """A model over rows, for the digits."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Any:
+        return self.model(x.reshape(len(x), 1, 8, 8))
+
+
+def small_groupnorm() -> nn.Module:
+    """Two convolutions with GroupNorm, for the digits."""
+    first = [nn.Conv2d(1, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.ReLU(), nn.MaxPool2d(2)]
+    second = [nn.Conv2d(16, 32, 3, padding=1), nn.GroupNorm(4, 32), nn.ReLU()]
+    return nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(512, 10))
+
+
+def digits(clients: int, partition: str, **options: Any) -> Callable[[], FederatedData]:
+    return lambda: load("digits", partition=partition, clients=clients, **options)
+
+
 def groupnorm(channels: int, classes: int, side: int) -> nn.Module:
     """Three convolutions with GroupNorm and one linear layer."""
     layers: list[nn.Module] = []
@@ -104,6 +144,7 @@ def quarter(clients: int, partition: str, alpha: float | None = None) -> Callabl
 
 CNN, CHOSEN, LEFT, JUDGED = "paper-cnn", "chosen on", "left out", "judged on"
 SMALL, FEW, UNI = {"batch_size": 8}, {"clients_per_round": 15}, {"sparsifier": "unidirectional-top-k"}
+FUB, TENTH = {"sparsifier": "fub-top-k"}, {"batch_size": 8, "clients_per_round": 10}
 TASKS = {
     "digits-cnn": Task("small CNN", CHOSEN, lambda: load("digits"), "small-cnn", 0.3, 300),
     "digits-mlp": Task("perceptron", CHOSEN, lambda: load("digits"), lambda: mlp(64, 64, 10), 0.1, 400),
@@ -135,4 +176,30 @@ TASKS = {
     ),
     "cifar10-500-cnn": Task("paper's CNN, batches of 8", JUDGED, quarter(500, "iid"), CNN, 0.01, 600, SMALL),
     "cifar10-dirichlet": Task("paper's CNN, Dirichlet 0.3", JUDGED, quarter(50, "dirichlet", 0.3), CNN, 0.01, 600),
+    "digits-batch-8": Task("small CNN, batches of 8", JUDGED, lambda: load("digits"), "small-cnn", 0.1, 500, SMALL),
+    "digits-gru": Task("recurrent", JUDGED, lambda: load("digits"), lambda: Rows(Recurrent(10, 32, 8)), 1.0, 400),
+    "digits-transformer": Task(
+        "transformer", JUDGED, lambda: load("digits"), lambda: Rows(Transformer(10, 32, 8, 8)), 0.1, 500
+    ),
+    "digits-groupnorm": Task("CNN with GroupNorm", JUDGED, lambda: load("digits"), small_groupnorm, 0.1, 400),
+    "digits-iid": Task("perceptron, i.i.d.", JUDGED, digits(20, "iid"), lambda: mlp(64, 128, 10), 0.1, 400),
+    "digits-fub": Task("small CNN, FUB-top-k", JUDGED, lambda: load("digits"), "small-cnn", 0.3, 400, FUB),
+    "digits-sampled": Task(
+        "small CNN, i.i.d., 10 % of clients a round, batches of 8",
+        JUDGED,
+        digits(100, "iid"),
+        "small-cnn",
+        0.3,
+        500,
+        TENTH,
+    ),
+    "digits-sampled-mlp": Task(
+        "perceptron, Dirichlet 0.5, 20 % of clients a round",
+        JUDGED,
+        digits(40, "dirichlet", alpha=0.5),
+        lambda: mlp(64, 64, 10),
+        0.1,
+        600,
+        {"clients_per_round": 8},
+    ),
 }
