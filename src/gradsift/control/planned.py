@@ -24,6 +24,7 @@ WAITING = 7.0  # c = WAITING * k * waiting / (rounds^(1/3) * sqrt(D)), where the
 DISAGREEMENT = 3.0  # and up to 1 + 1.5 * DISAGREEMENT times that where they do not
 GUESSED_ROUNDS = 5  # the guess of c counts as much as this many rounds of measurements
 MEMORY = 20  # rounds over which measurements are averaged
+EXTREME = 1e12  # a measurement beyond this, or below its inverse, counts as this
 
 
 class PlannedState(TypedDict):
@@ -38,7 +39,7 @@ class PlannedState(TypedDict):
     rounds: float  # rounds so far, each counted as the part of the clients that took part
     log_scale: float  # of what depends on k in the costs that were seen, over what the prices say
     priced: int  # rounds that it is the mean of
-    prices: tuple[list[float], list[float]] | None  # ``Prices``; None if costs are only seen
+    prices: list[list[float]] | None  # ``Prices``; None if costs are only seen
     seen: SeenCost  # the costs that were seen, while there are no prices
 
 
@@ -82,7 +83,7 @@ class Planned(Controller[PlannedState]):
 
     def priced(self, state: PlannedState, prices: Prices) -> PlannedState:
         """The state with the prices of rounds."""
-        return {**state, "prices": (list(prices.k), list(prices.cost))}
+        return {**state, "prices": [list(prices.k), list(prices.cost)]}
 
     def propose(self, state: PlannedState, number: int) -> Proposal:
         """The k that is planned with what is known; where costs are only seen, it varies so that they can be told."""
@@ -97,12 +98,12 @@ class Planned(Controller[PlannedState]):
 
     def update(self, state: PlannedState, seen: Observation) -> PlannedState:
         """Learn c from the waiting time, and how far the costs that were seen are from the prices."""
-        state = {**state, "rounds": state["rounds"] + seen.took_part}
+        state = {**state, "rounds": state["rounds"] + float(seen.took_part)}
         k = seen.used_k
         if k is None:
             return state
         if seen.waiting is not None and seen.waiting > 0:
-            log_c = math.log(measured_c(state["dim"], k, seen.waiting, seen.agreement, state["rounds"]))
+            log_c = _log(measured_c(state["dim"], k, seen.waiting, seen.agreement, state["rounds"]))
             count = min(state["measured"], MEMORY)
             state["log_c"] += (log_c - state["log_c"]) / (count + 1)
             state["measured"] += 1
@@ -112,7 +113,7 @@ class Planned(Controller[PlannedState]):
         expected, found = float(prices.at(np.array(k))) - prices.base, seen.cost - prices.base
         if expected > 0 and found > 0:
             count = min(state["priced"], MEMORY)
-            state["log_scale"] += (math.log(found / expected) - state["log_scale"]) / (count + 1)
+            state["log_scale"] += (_log(found / expected) - state["log_scale"]) / (count + 1)
             state["priced"] += 1
         return state
 
@@ -130,6 +131,10 @@ def current_c(state: PlannedState) -> float:
     return math.exp(
         (GUESSED_ROUNDS * math.log(state["guess"]) + measured * state["log_c"]) / (GUESSED_ROUNDS + measured)
     )
+
+
+def _log(measured: float) -> float:
+    return math.log(project(measured, 1 / EXTREME, EXTREME))
 
 
 def _prices(state: PlannedState) -> Prices:
