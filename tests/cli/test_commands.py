@@ -356,7 +356,10 @@ def test_compare_runs_everything_and_can_be_resumed(capsys: pytest.CaptureFixtur
     ok(*how)  # the same command goes on with what is there
     capsys.readouterr()
     said = refused(capsys, *how, "--lr", "0.1", "--methods", "fixed")
-    assert "c holds a comparison with other settings: lr was 0.3, not 0.1; methods was ['planned', 'extended-sign'," in said
+    assert (
+        "c holds a comparison with other settings: lr was 0.3, not 0.1; methods was ['planned', 'extended-sign',"
+        in said
+    )
     assert "cannot change in a comparison" in refused(capsys, "resume", "c", "--rounds", "5")
 
 

@@ -27,7 +27,14 @@ class Run(NamedTuple):
 
 
 def on_simulator(**slots: Any) -> Run:
-    others = {"controller": PROBING, "encoded_bytes": True, "lr": 0.3, "rounds": ROUNDS, "batch_size": 8, "dtype": torch.float64}
+    others = {
+        "controller": PROBING,
+        "encoded_bytes": True,
+        "lr": 0.3,
+        "rounds": ROUNDS,
+        "batch_size": 8,
+        "dtype": torch.float64,
+    }
     result = gradsift.simulate(mlp(), nn.CrossEntropyLoss(), blobs(CLIENTS), **{**others, **slots})
     return Run(result.records, result.weights)
 

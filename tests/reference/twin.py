@@ -1,8 +1,8 @@
 """The slow obvious twin of the engine: a loop over clients, ordinary autograd, sparsifiers of plain lists and dicts.
 
 It runs the same round as the engine (``gradsift.round``), in float64, and shares with it the keyed draws, the
-controller, the cost model and the prices. Everything that the engine does for speed it does not do: batching clients, keeping
-residuals in one tensor, sorting on the device, overlapping rounds.
+controller, the cost model and the prices. Everything that the engine does for speed it does not do: batching clients,
+keeping residuals in one tensor, sorting on the device, overlapping rounds.
 """
 
 import copy

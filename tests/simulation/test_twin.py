@@ -107,9 +107,7 @@ def test_convolutions_are_the_same(kind: str, sparsifier: str, way: str, monkeyp
         assert_same(engine, engine.step(), next(twin))
 
 
-@pytest.mark.parametrize(
-    "control", [name for name in CONTROLLERS if name not in ("fixed", "replay")]
-)
+@pytest.mark.parametrize("control", [name for name in CONTROLLERS if name not in ("fixed", "replay")])
 @pytest.mark.parametrize("sparsifier", ["fab-top-k", "periodic-k"])
 def test_a_late_observation_is_the_same(sparsifier: str, control: str) -> None:
     engine, twin = both(

@@ -45,9 +45,9 @@ from gradsift.values import ValueType
 class SparseStrategy(FlowerArguments, Strategy):
     """A strategy to use in place of Flower's FedAvg, with ``SparseMod`` on the clients.
 
-    The five slots are those of ``gradsift.Method``. By default k is planned, and learned from what waits at the clients,
-    to lower ``cost``; it is fixed if ``k`` is given. A controller that learns from losses needs clients with a probe, and
-    k is fixed if none has one. The arguments that are not listed here are Flower's.
+    The five slots are those of ``gradsift.Method``. By default k is planned to lower ``cost``, from what waits at the
+    clients; it is fixed if ``k`` is given. A controller that learns from losses needs clients with a probe, and k is
+    fixed if none has one. The arguments that are not listed here are Flower's.
     """
 
     model: nn.Module  # defines which entries of the state_dict are trainable parameters
