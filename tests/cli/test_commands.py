@@ -57,8 +57,8 @@ def test_without_out_a_new_folder_is_made_each_time() -> None:
     for _ in range(2):
         ok("run", *QUICK, "--rounds", "2", "--quiet")
     assert sorted(path.name for path in Path("runs").iterdir()) == [
-        "digits-fab-top-k-extended-sign-seed0",
-        "digits-fab-top-k-extended-sign-seed0-2",
+        "digits-fab-top-k-planned-seed0",
+        "digits-fab-top-k-planned-seed0-2",
     ]
 
 
@@ -199,7 +199,8 @@ def test_a_file_of_arrays() -> None:
         (["run", "--cost", "measured-time"], r"cost 'measured-time' needs a driver .* use link-time$"),
         (["run", "--cost", "energy", "--comm-time", "3"], "--comm-time has no meaning with --cost energy"),
         (["compare", "--cost", "money", "--comm-time", "3"], "--comm-time has no meaning with --cost money"),
-        (["run", "--set", "controller.alfa=2"], r"no option 'alfa'; did you mean 'alpha'\?"),
+        (["run", "--set", "controller.gues=2"], r"'planned' has no option 'gues'; did you mean 'guess'\?"),
+        (["run", "--set", "controller.alpha=2"], r"'planned' has no option 'alpha'; valid: k_min, k_max, guess"),
         (["run", "--set", "cost.com_time=2"], r"no option 'com_time'; did you mean 'com[mp]_time'\?"),
         (["run", "--set", "lr.schedule=cosin"], r"did you mean 'cosine'\?"),
         (["run", "--set", "model.widht=2"], r"no option 'widht'; did you mean 'width'\?"),
@@ -327,6 +328,7 @@ def test_compare_runs_everything_and_can_be_resumed(capsys: pytest.CaptureFixtur
     ]
     ok(*how)
     said = capsys.readouterr().out
+    assert "fab-top-k, planned" in said
     assert "fab-top-k, extended-sign" in said
     assert "Least-used client" in said
     assert "Cost to accuracy 99" in said
@@ -354,7 +356,10 @@ def test_compare_runs_everything_and_can_be_resumed(capsys: pytest.CaptureFixtur
     ok(*how)  # the same command goes on with what is there
     capsys.readouterr()
     said = refused(capsys, *how, "--lr", "0.1", "--methods", "fixed")
-    assert "c holds a comparison with other settings: lr was 0.3, not 0.1; methods was ['extended-sign'," in said
+    assert (
+        "c holds a comparison with other settings: lr was 0.3, not 0.1; methods was ['planned', 'extended-sign',"
+        in said
+    )
     assert "cannot change in a comparison" in refused(capsys, "resume", "c", "--rounds", "5")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from gradsift import Controller, Observation, Proposal, round_k, round_probe_k
 from gradsift.control import K
+from gradsift.control.law import Prices
 
 
 def one(k: K | None) -> float:
@@ -30,7 +31,8 @@ def answer(proposal: Proposal, sign: int | None) -> Observation:
 class Training:
     """Training reduced to numbers: a k-element round costs 1 + 2 comm k / dim and takes off 0.1 k / (k + half).
 
-    The cost of a unit of loss, (1 + 2 comm k / dim) (k + half) / (0.1 k), is convex, and least at ``best``.
+    The cost of a unit of loss, (1 + 2 comm k / dim) (k + half) / (0.1 k), is convex, and least at ``best``. What waits
+    grows with the cube root of the rounds, so a controller that weighs finds the same c in each.
     """
 
     dim: int = 10_000
@@ -46,6 +48,10 @@ class Training:
 
     def cost(self, k: float) -> float:
         return 1 + 2 * self.comm * k / self.dim
+
+    @property
+    def prices(self) -> Prices:
+        return Prices.of(self.cost, self.dim)
 
     def decrease(self, k: float) -> float:
         return 0.1 * k / (k + self.half)
@@ -70,6 +76,8 @@ class Training:
             loss_probe=None if probe_k is None else 1.0 - self.decrease(probe_k),
             used_k=used_k,
             used_probe_k=used_probe_k,
+            waiting=self.half / k * math.pow(proposal.number, 1 / 3),
+            agreement=0.5,
         )
 
 

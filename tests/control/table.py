@@ -24,4 +24,5 @@ TABLE: dict[str, Row] = {
     "value": Row({"k_min": 20, "k_max": 9000, "scale": 1000.0}, 20, 9000),
     "exp3": Row({"k_min": 20, "k_max": 9000}, 20, 9000),
     "continuous-bandit": Row({"k_min": 20, "k_max": 9000}, 20, 9000),
+    "planned": Row({"k_min": 20, "k_max": 9000}, 20, 9000),
 }

@@ -12,25 +12,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gradsift
-from gradsift import Controller, GradsiftError, Observation, Proposal
+from gradsift import Controller, GradsiftError, Observation, Proposal, round_k
 from gradsift.control.checked import CheckedController
 from tests.control.harness import Training, drive, one
-from tests.control.table import ROUNDS, TABLE
+from tests.control.table import ROUNDS, TABLE, Row
 
 TRAINING = Training()  # dim 10,000, k* = 1000
 
 
-every = pytest.mark.parametrize("name", TABLE)
+SEEN = " without prices"  # of a controller that plans: costs are only seen
+every = pytest.mark.parametrize("name", [*TABLE, f"planned{SEEN}"])
 timing = pytest.mark.parametrize("late", [0, 1], ids=["on time", "one round late"])
 
 
+def row_of(name: str) -> Row:
+    return TABLE[name.removesuffix(SEEN)]
+
+
 def make(name: str) -> Controller[Any]:
-    return gradsift.controller(name, **TABLE[name].options)
+    return gradsift.controller(name.removesuffix(SEEN), **row_of(name).options)
 
 
-def start(name: str) -> tuple[Controller[Any], Any]:
+def start(name: str, seed: int = 9) -> tuple[Controller[Any], Any]:
     controller = make(name)
-    return controller, controller.init(dim=TRAINING.dim, seed=9)
+    state = controller.init(dim=TRAINING.dim, seed=seed)
+    return controller, state if name.endswith(SEEN) else controller.priced(state, TRAINING.prices)
 
 
 def subclasses(of: type[Any]) -> Iterator[type[Any]]:
@@ -48,13 +54,13 @@ def test_no_controller_is_missing() -> None:
 
 @every
 def test_carries_its_name(name: str) -> None:
-    assert make(name).name == name
+    assert make(name).name == name.removesuffix(SEEN)
 
 
 @every
 @timing
 def test_stays_in_range(name: str, late: int) -> None:
-    row, (controller, state) = TABLE[name], start(name)
+    row, (controller, state) = row_of(name), start(name)
     proposals, _ = drive(controller, state, TRAINING.observe, ROUNDS, late)
     assert [p.number for p in proposals] == list(range(1, ROUNDS + 1))
     assert controller.largest_k(TRAINING.dim) == row.high
@@ -70,8 +76,11 @@ def test_stays_in_range(name: str, late: int) -> None:
 @timing
 @pytest.mark.parametrize("seed", range(3))
 def test_stays_in_range_whatever_it_sees(name: str, late: int, seed: int) -> None:
-    """Losses that rise, do not move or are missing, free rounds, and sizes from one end of the floats to the other."""
-    row, (controller, state) = TABLE[name], start(name)
+    """Losses that rise, do not move or are missing, free rounds, and sizes from one end of the floats to the other.
+
+    Nothing waits, or all but a little; clients agree, or are opposed.
+    """
+    row, (controller, state) = row_of(name), start(name)
     draw = np.random.default_rng(seed)
 
     def observe(p: Proposal) -> Observation:
@@ -81,7 +90,9 @@ def test_stays_in_range_whatever_it_sees(name: str, late: int, seed: int) -> Non
         before, after, probe = (float(size * draw.choice([-1.0, 0.0, 0.5, 1.0])) for _ in range(3))
         cost, probe_cost = (float(draw.choice([0.0, 1e-300, 1.0, 2.0, 1e300])) for _ in range(2))
         if not controller.probes:
-            return Observation(p, cost, None, before, after)
+            weighed = {"waiting": abs(before), "agreement": after} if draw.random() < 0.9 else {}
+            used_k, part = round_k(one(p.k), seed, p.number), float(draw.choice([0.01, 1.0]))
+            return Observation(p, cost, None, before, after, used_k=used_k, took_part=part).seen(weighed)
         return Observation(p, cost, probe_cost, before, after, probe)
 
     proposals, state = drive(controller, state, observe, ROUNDS, late)
@@ -134,11 +145,11 @@ def test_proposing_is_a_pure_function(name: str) -> None:
 @every
 def test_one_seed_one_run(name: str) -> None:
     controller, state = start(name)
-    again = make(name).init(dim=TRAINING.dim, seed=9)
+    _, again = start(name)
     assert state == again
     run, _ = drive(controller, state, TRAINING.observe, ROUNDS)
     assert run == drive(controller, again, TRAINING.observe, ROUNDS)[0]
-    other, _ = drive(controller, controller.init(dim=TRAINING.dim, seed=10), TRAINING.observe, ROUNDS)
+    other, _ = drive(*start(name, seed=10), TRAINING.observe, ROUNDS)
     assert ([p.k for p in run] != [p.k for p in other]) == (name in ("exp3", "continuous-bandit"))
 
 
@@ -157,7 +168,9 @@ def test_a_round_of_which_nobody_reports_teaches_nothing(name: str) -> None:
     controller, state = start(name)
     _, state = drive(controller, state, TRAINING.observe, 20)
     after = controller.update(state, Observation(controller.propose(state, 21), cost=3.0))
-    assert after == state
+    assert controller.propose(after, 22) == controller.propose(state, 22)
+    # Rounds count, whoever reports.
+    assert after == (state | {"rounds": state["rounds"] + 1} if controller.plans else state)
 
 
 BAD = [math.nan, math.inf, -math.inf, "3", True, 10**400]
@@ -170,6 +183,9 @@ BAD = [math.nan, math.inf, -math.inf, "3", True, 10**400]
         *(("cost", value) for value in [*BAD, -1.0, None]),
         *(("probe_cost", value) for value in [*BAD, -1.0]),
         *((loss, value) for loss in ("loss_before", "loss_after", "loss_probe") for value in BAD),
+        *(("waiting", value) for value in [*BAD, -1.0]),
+        *(("agreement", value) for value in BAD),
+        *(("took_part", value) for value in [*BAD, -0.5, 1.5]),
         *((used, value) for used in ("used_k", "used_probe_k") for value in (0, -4, 2.5, "3", math.nan)),
     ],
 )
@@ -222,12 +238,16 @@ KS = st.one_of(st.floats(1, 1e9), st.lists(st.floats(1, 1e9), min_size=1, max_si
     ),
     losses=st.none() | st.tuples(NUMBERS, NUMBERS, st.none() | NUMBERS),
     used=st.none() | st.tuples(st.integers(2, 10**6), st.integers(1, 10**6)),
+    weighed=st.none() | st.tuples(st.floats(0, 1), st.floats(0, 1e9), NUMBERS),
 )
 def test_an_observation_survives_json(
-    proposal: Proposal, losses: tuple[float, float, float | None] | None, used: tuple[int, int] | None
+    proposal: Proposal,
+    losses: tuple[float, float, float | None] | None,
+    used: tuple[int, int] | None,
+    weighed: tuple[float, float, float] | None,
 ) -> None:
     """Also of clients that have k of their own: a checkpoint keeps what is still to be answered."""
-    seen = Observation(proposal, 1.5, 0.5, *(losses or (None, None, None)), *(used or (None, None)))
+    seen = Observation(proposal, 1.5, 0.5, *(losses or (None, None, None)), *(used or (None, None)), *(weighed or ()))
     back = Observation.from_json(json.loads(json.dumps(seen.as_json(), allow_nan=False)))
     assert back == seen
     assert type(back.proposal) is Proposal

@@ -12,7 +12,7 @@ from gradsift import Controller, GradsiftError, MeasuredTime, Money, Observation
 from gradsift.flower import SparseStrategy
 from gradsift.flower.protocol import RECORD
 from tests.flower.grid import LocalGrid
-from tests.flower.ledger import app, arrays, end, play, strategy_of
+from tests.flower.ledger import app, arrays, end, model, play, strategy_of
 
 CLIENTS = 3
 UPLOADS, HELLO, EVALUATION, ELSE = 7.0, 1000.0, 2000.0, 4000.0
@@ -158,11 +158,36 @@ def test_a_whole_run_by_start() -> None:
     assert costs(strategy) == [UPLOADS] * 3
 
 
-@pytest.mark.parametrize("controller", [None, "sign", "extended-sign", "value"])
+@pytest.mark.parametrize("controller", ["sign", "extended-sign", "value"])
 @pytest.mark.parametrize("cost", ["measured-time", WeightedSum((1.0, MeasuredTime()), (2.0, Money(1.0, 1.0)))])
-def test_a_controller_that_probes_is_refused(controller: str | None, cost: Any) -> None:
-    with pytest.raises(GradsiftError, match=r"controller '.*' compares .* MeasuredTime\(\).* that does not probe"):
+def test_a_controller_that_probes_is_refused(controller: str, cost: Any) -> None:
+    said = rf"controller '{controller}' compares .* MeasuredTime\(\).* use controller 'planned', or cost 'link-time'"
+    with pytest.raises(GradsiftError, match=said):
         strategy_of(cost=cost, controller=controller, k=None)
+
+
+@pytest.mark.parametrize("cost", ["measured-time", WeightedSum((1.0, MeasuredTime()), (0.0, Money(1.0, 1.0)))])
+def test_the_default_learns_what_rounds_cost_from_the_seconds(cost: Any) -> None:
+    """There are no prices: k varies, so that what sending costs can be told, and falls where it costs more."""
+
+    def run(seconds: float) -> list[int]:
+        clock = Clock()
+        strategy = SparseStrategy(model(), cost=cost, fraction_evaluate=0, lr=0.5)
+        strategy._clock, grid = clock, SlowGrid(clock)
+        for number in range(1, 31):
+            grid.uploads = 1.0
+            messages = strategy.configure_train(number, arrays(), ConfigRecord(), grid)
+            grid.uploads += seconds * strategy.rounds.plan().rnd.k
+            strategy.aggregate_train(number, grid.send_and_receive(messages))
+        control = strategy.rounds.server.control
+        assert control["prices"] is None
+        assert [cost for _, cost in control["seen"]["seen"]] == costs(strategy)[:-1]  # a round late
+        return [record["used_k"] for record in strategy.records]
+
+    cheap, dear = run(0.01), run(10.0)
+    assert cheap[:4] == dear[:4]  # before anything can be told
+    assert len(set(cheap[:4])) > 1
+    assert sum(dear[10:]) < sum(cheap[10:]) / 2
 
 
 def test_a_second_exchange_is_refused() -> None:

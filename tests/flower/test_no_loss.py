@@ -51,7 +51,7 @@ def fault_of(faults: dict[int, Any], node: int, message: Message) -> Fault:
 @given(
     rounds=st.lists(st.lists(EVENTS, max_size=3), min_size=2, max_size=10),
     sparsifier=st.sampled_from(["fab-top-k", "fub-top-k", "periodic-k", "unidirectional-top-k"]),
-    controller=st.sampled_from(["fixed", "sign", EachItsOwn(CLIENTS, most=11.0)]),
+    controller=st.sampled_from(["fixed", "sign", "planned", EachItsOwn(CLIENTS, most=11.0)]),
     local=st.sampled_from([None, LocalSteps(2)]),
     values=st.sampled_from(["exact", "float16", "int8"]),
     fraction=st.sampled_from([0.5, 0.75, 1.0]),

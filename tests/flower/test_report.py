@@ -40,11 +40,12 @@ def deploy(out: Path, data: FederatedData, **options: object) -> SparseStrategy:
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A deployment, and the same in the simulator."""
     place, data = tmp_path_factory.mktemp("runs"), blobs(CLIENTS)
-    deploy(place / "deployed", data)
+    deploy(place / "deployed", data, controller="extended-sign")
     gradsift.simulate(
         mlp(),
         nn.CrossEntropyLoss(),
         data,
+        controller="extended-sign",
         lr=0.3,
         rounds=ROUNDS,
         batch_size=8,

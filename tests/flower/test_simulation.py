@@ -94,6 +94,7 @@ def test_the_papers_app_takes_the_simulators_steps(flower: dict[str, str], tmp_p
         small_mlp(10, 64, hidden=64, seed=3),
         nn.CrossEntropyLoss(),
         load("digits", clients=CLIENTS),
+        controller="extended-sign",  # as in the app's configuration
         lr=0.3,
         rounds=ROUNDS,
         dtype=torch.float64,
@@ -109,7 +110,7 @@ def test_the_papers_app_takes_the_simulators_steps(flower: dict[str, str], tmp_p
 
 def test_the_quickstart_learns(flower: dict[str, str]) -> None:
     said = run("flower-quickstart", flower, "num-server-rounds=3 local-epochs=2")
-    assert "is chosen by ExtendedSign" in said, said
+    assert "is chosen by Planned" in said, said
     assert "refused" not in said.replace("gradsift-refused", "")
     model = torch.load(Path(flower["FLWR_HOME"]) / "final_model.pt", weights_only=True)
     data = load("digits")

@@ -1,11 +1,12 @@
 """The strategy with hand-made replies: what it asks for, what it refuses and why, and that the others go on."""
 
 import copy
+import itertools
 import logging
 import re
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from flwr.clientapp import ClientApp
 from torch import nn
 
 from gradsift import GradsiftError
+from gradsift.control.fixed import Fixed
 from gradsift.flower import Probe, SparseMod, SparseStrategy, gradient_app
 from gradsift.flower.protocol import BUFFERS, PROTOCOL, RECORD
 from gradsift.flower.rounds import Rounds
@@ -105,6 +107,11 @@ BAD: dict[str, tuple[Callable[[Message], Message], str]] = {
     "not finite": (lambda reply: changed(reply, upload=forged_nan()), "infinite or not a number"),
     "a bad loss": (lambda reply: changed(reply, losses=[1.0, float("nan"), 1.0]), "its losses are not finite"),
     "losses that are no numbers": (lambda reply: changed(reply, losses=["a"]), "losses must be a list of numbers"),
+    "a mass below zero": (lambda reply: changed(reply, mass=-1.0), r"the weight of its residual cannot be \(-1.0,"),
+    "an infinite mass": (lambda reply: changed(reply, mass=float("inf")), r"residual cannot be \(inf,"),
+    "a mass that is no number": (lambda reply: changed(reply, mass="1"), "mass must be float, got '1'"),
+    "two products": (lambda reply: changed(reply, left=[1.0, 2.0]), r"residual cannot be \(.*, 1.0, 2.0\)"),
+    "a product that is not finite": (lambda reply: changed(reply, left=[float("nan")]), "residual cannot be .*nan"),
     "another protocol": (
         lambda reply: changed(reply, protocol=PROTOCOL + 1),
         f"protocol {PROTOCOL + 1} is not {PROTOCOL}",
@@ -174,8 +181,8 @@ def test_losses_whose_mean_is_not_finite_are_none(exchanges: int, caplog: pytest
 @pytest.mark.parametrize("size", [0, 1, 2])
 def test_an_upload_of_another_size_is_refused_without_a_vote(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All clients agree on a size that the order does not fix, or one is alone; nothing of theirs is used."""
-    used: list[Sequence[tuple[float, ...]]] = []
-    monkeypatch.setattr(Rounds, "observe", lambda _, losses: used.append(losses))
+    used: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(Rounds, "observe", lambda _, *reported: used.append(reported))
     for clients in (1, CLIENTS):
         strategy = strategy_of(controller="extended-sign", min_train_nodes=1, min_available_nodes=1)
         grid = LocalGrid(app, clients)
@@ -193,7 +200,7 @@ def test_an_upload_of_another_size_is_refused_without_a_vote(size: int, monkeypa
         assert {r.reason for r in strategy.refused} == {f"its upload has {size} elements, the order asks for {asked}"}
         assert torch.equal(strategy.rounds.weights, before)
         assert all("losses" in reply.content.config_records[RECORD] for reply in grid.replies[-clients:])
-        assert used[-1] == []  # though they sent some
+        assert used[-1] == ([], {}, {})  # though they sent some
 
 
 @pytest.mark.parametrize(("sparsifier", "k", "sizes"), [("periodic-k", 4, [4, 4, 3, 4]), ("fedavg", 2, [0, 11, 0, 11])])
@@ -350,8 +357,44 @@ def test_a_node_without_a_number_goes_by_its_id() -> None:
 
 
 @pytest.mark.parametrize("probe", [True, False])
-def test_the_start_up_line_says_how_k_is_chosen(probe: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_by_default_k_is_planned_with_a_probe_or_without(probe: bool, caplog: pytest.LogCaptureFixture) -> None:
     strategy = SparseStrategy(model(), fraction_evaluate=0, lr=0.5)
+    grid = LocalGrid(lambda: app(probe=probe), CLIENTS)
+    with caplog.at_level(logging.INFO, "flwr"):
+        for number in range(1, 4):
+            play(strategy, grid, number)
+    assert "is chosen by Planned(" in caplog.text
+    assert not any("losses" in reply.content.config_records[RECORD] for reply in grid.replies)
+    for before, record in itertools.pairwise(strategy.records):
+        assert record["observed"] == before["round"]
+        assert record["waiting"] is not None
+        assert record["agreement"] is not None
+        assert record["loss_after"] is None
+        assert record["c"] != before["c"] or before["round"] == 1  # nothing is known before the second round
+
+
+@pytest.mark.parametrize("given", [{"k": 3}, {"sparsifier": "send-all"}, {"sparsifier": "fedavg", "k": 5}])
+def test_a_given_k_is_a_fixed_k(given: dict[str, Any]) -> None:
+    strategy = SparseStrategy(model(), fraction_evaluate=0, **given)
+    assert strategy.options.method.controller == Fixed(given.get("k", 1))
+    named = SparseStrategy(model(), fraction_evaluate=0, controller="planned", k=3)
+    assert named.options.method.controller.name == "planned"
+    assert named.options.fallback.controller == Fixed(3)
+
+
+def test_a_step_size_of_zero_is_no_step_to_agree_on() -> None:
+    strategy = SparseStrategy(model(), fraction_evaluate=0, lr=lambda number: 0.5 * (number % 2))
+    grid = LocalGrid(app, CLIENTS)
+    for number in range(1, 6):
+        play(strategy, grid, number)
+    assert strategy.refused == []
+    assert [record["agreement"] is None for record in strategy.records] == [True, False, True, False, True]
+    assert [record["waiting"] is None for record in strategy.records] == [True, False, False, False, False]
+
+
+@pytest.mark.parametrize("probe", [True, False])
+def test_the_start_up_line_says_how_k_is_chosen(probe: bool, caplog: pytest.LogCaptureFixture) -> None:
+    strategy = SparseStrategy(model(), controller="extended-sign", fraction_evaluate=0, lr=0.5)
     with caplog.at_level(logging.INFO, "flwr"):
         play(strategy, LocalGrid(lambda: app(probe=probe), CLIENTS))
     assert ("is chosen by ExtendedSign" in caplog.text) == probe

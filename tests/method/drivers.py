@@ -18,6 +18,7 @@ from tests.flower.grid import LocalGrid
 from tests.simulation.problems import blobs, mlp
 
 ROUNDS, CLIENTS = 5, 4
+PROBING = "extended-sign"  # calls every method of every slot
 
 
 class Run(NamedTuple):
@@ -26,7 +27,14 @@ class Run(NamedTuple):
 
 
 def on_simulator(**slots: Any) -> Run:
-    others = {"encoded_bytes": True, "lr": 0.3, "rounds": ROUNDS, "batch_size": 8, "dtype": torch.float64}
+    others = {
+        "controller": PROBING,
+        "encoded_bytes": True,
+        "lr": 0.3,
+        "rounds": ROUNDS,
+        "batch_size": 8,
+        "dtype": torch.float64,
+    }
     result = gradsift.simulate(mlp(), nn.CrossEntropyLoss(), blobs(CLIENTS), **{**others, **slots})
     return Run(result.records, result.weights)
 
@@ -39,7 +47,7 @@ def on_flower(**slots: Any) -> Run:
         rows = data.rows(int(context.node_config["partition-id"]))
         return GradientTask(local, nn.CrossEntropyLoss(), data.x[rows], data.y[rows], 8)
 
-    options = {"exchanges": 2, "lr": 0.3, "fraction_evaluate": 0, **slots}
+    options = {"controller": PROBING, "exchanges": 2, "lr": 0.3, "fraction_evaluate": 0, **slots}
     strategy = SparseStrategy(module, **options)
     grid = LocalGrid(lambda: gradient_app(task), CLIENTS)
     arrays, config = ArrayRecord(module.state_dict()), ConfigRecord()

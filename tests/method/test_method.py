@@ -34,8 +34,8 @@ from gradsift import (
     round,
 )
 from gradsift.control import unchecked as bare_controller
-from gradsift.control.extended_sign import ExtendedSign
 from gradsift.control.fixed import Fixed
+from gradsift.control.planned import Planned
 from gradsift.local import AddGradients, PeriodicAveraging
 from gradsift.sparsify import unchecked as bare_sparsifier
 from gradsift.sparsify.base import TopKUpload
@@ -57,7 +57,7 @@ def test_what_is_left_out() -> None:
         local=OneGradient(),
         sparsifier=FabTopK(),
         values=Exact(),
-        controller=ExtendedSign(),
+        controller=Planned(),
         cost=NormalizedTime(comm_time=10),
         lr=Constant(0.01),
         seed=0,

@@ -1,8 +1,8 @@
 """The slow obvious twin of the engine: a loop over clients, ordinary autograd, sparsifiers of plain lists and dicts.
 
 It runs the same round as the engine (``gradsift.round``), in float64, and shares with it the keyed draws, the
-controller and the cost model. Everything that the engine does for speed it does not do: batching clients, keeping
-residuals in one tensor, sorting on the device, overlapping rounds.
+controller, the cost model and the prices. Everything that the engine does for speed it does not do: batching clients,
+keeping residuals in one tensor, sorting on the device, overlapping rounds.
 """
 
 import copy
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from gradsift import round
+from gradsift import pricing, round
 from gradsift.data.federated import FederatedData
 from gradsift.method import Method
 from gradsift.records.record import Record
@@ -59,6 +59,9 @@ class _Twin:
         self.method = replace(method, sparsifier=Literal(method.sparsifier.name))
         self.trainable = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.server = round.start(self.method, parameters_to_vector(self.trainable).detach().clone())
+        if method.controller.plans:
+            prices = pricing.prices(method, len(self.server.weights), data.num_clients, settings.clients_per_round)
+            self.server = round.priced(self.method, self.server, prices)
         self.residuals = [torch.zeros_like(self.server.weights) for _ in range(data.num_clients)]
 
     def round(self, plan: Plan) -> tuple[Step, Pending | None]:
@@ -77,29 +80,50 @@ class _Twin:
         sent, plan = stack(list(uploads.values())), plan.for_clients(present)
         outcome = round.merge(method, server, plan, sent, size / size.sum(), participation)
         round.note_counts(outcome.record, outcome.counts, participation)
+        held = {i: self.residuals[i].tolist() for i in present}
         for i in present:
             self.residuals[i] = round.settle(method, self.residuals[i], uploads[i], outcome.merged)
         self.server = outcome.server
         now = None
         if outcome.observation is not None:
-            now = Pending(outcome.observation, server.weights, outcome.server.weights, outcome.probe_weights)
+            seen = self._weighed(held, uploads, outcome.merged) if method.controller.weighs else {}
+            observation = outcome.observation.seen(seen)
+            now = Pending(observation, server.weights, outcome.server.weights, outcome.probe_weights)
         return Step(outcome.record, uploads, outcome.merged, outcome.server.weights, self.residuals), now
 
+    def _weighed(self, held: dict[int, list[float]], uploads: dict[int, Sparse], merged: Sparse) -> dict[str, float]:
+        """What waits and whether the clients agree, element by element; ``held`` before they settled."""
+        total = sum(int(self.data.size[i]) for i in held)
+        step = dict(zip(merged.indices.tolist(), merged.values.tolist(), strict=True))
+        before = sent = projected = 0.0
+        for i, residual in held.items():
+            share = int(self.data.size[i]) / total
+            before += share * sum(abs(value) for value in residual)
+            elements = zip(uploads[i].indices.tolist(), uploads[i].values.tolist(), strict=True)
+            sent += share * sum(abs(value) for index, value in elements if index in step)
+            left = self.residuals[i].tolist()
+            projected += share * sum(left[index] * value for index, value in step.items())
+        squared = sum(value * value for value in step.values())
+        return {"waiting": max(0.0, (before - sent) / sent), "agreement": (squared + projected) / squared}
+
     def observe(self, plan: Plan, answered: Pending, record: Record) -> None:
-        """The three losses on samples of this round's minibatches, and what the controller makes of them."""
+        """The three losses on samples of this round's minibatches, and what the controller makes of all it is told."""
+        losses = self._losses(plan, answered) if self.method.controller.learns else {}
+        self.server, observed = round.observe(self.method, self.server, answered.observation, losses)
+        round.note_observation(record, observed)
+
+    def _losses(self, plan: Plan, answered: Pending) -> dict[str, float]:
         rows: list[int] = []
         for i in self._present(plan):
             batch = self._rows(i, plan, 0)
             picks = probe_sample(len(batch), self.settings.probe_samples, self.method.seed, i, plan.steps_before + 1)
             rows += [batch[int(pick)] for pick in picks]
         at = {"loss_before": answered.before, "loss_after": answered.after, "loss_probe": answered.probe}
-        losses = {
+        return {
             name: sum(self._loss(point, [row]).item() for row in rows) / len(rows)
             for name, point in at.items()
             if point is not None
         }
-        self.server, observed = round.observe(self.method, self.server, answered.observation, losses)
-        round.note_observation(record, observed)
 
     def _present(self, plan: Plan) -> list[int]:
         per_round = self.settings.clients_per_round

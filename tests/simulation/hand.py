@@ -71,7 +71,8 @@ def with_twin(
 
 CLOSE: dict[str, tuple[float, float]] = {  # relative, absolute
     **dict.fromkeys(("cost", "round_cost", "up_bytes", "down_bytes"), (1e-12, 0.0)),
-    **dict.fromkeys(("k", "low", "high"), (1e-9, 0.0)),
+    **dict.fromkeys(("k", "low", "high", "c"), (1e-9, 0.0)),
+    **dict.fromkeys(("waiting", "agreement"), (1e-9, 1e-9)),
     **dict.fromkeys(("loss_before", "loss_after", "loss_probe"), (0.0, 1e-10)),
 }
 DRIVERS = ("train_loss", "global_loss", "accuracy")  # which the twin does not have

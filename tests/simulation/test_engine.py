@@ -298,6 +298,9 @@ MAYBE = {
     "probe_k": int,
     "low": float,
     "high": float,
+    "c": float,
+    "waiting": float,
+    "agreement": float,
     "observed": int,
     "sign": int,
     "loss_before": float,
@@ -311,7 +314,7 @@ MAYBE = {
 
 @given(
     sparsifier=st.sampled_from(gradsift.sparsifiers()),
-    control=st.sampled_from(["fixed", "sign", "extended-sign", "value", "continuous-bandit"]),
+    control=st.sampled_from(["fixed", "sign", "extended-sign", "value", "continuous-bandit", "planned"]),
     clients_per_round=st.one_of(st.none(), st.integers(1, 6)),
     delay=st.integers(0, 1),
     samples=st.integers(1, hand.BATCH),

@@ -34,6 +34,7 @@ CONTROLLERS: dict[str, dict[str, Any]] = {
     "replay": {"sequence": [1 + (5 * m) % DIM for m in range(ROUNDS)]},
     "extended-sign": {"window": 2},
     "exp3": {"grid": "log", "arms": 5},
+    "planned": {},
 }
 PAIRS = [
     pytest.param(name, control, id=f"{name}-{control}")
@@ -137,6 +138,8 @@ BEFORE = ["gradients 1", "read", "gradients 2", "read", "gradients 3"]
         ("fedavg", "fixed", "streamed", AFTER),
         ("fab-top-k", "replay", "streamed", AFTER),
         ("fab-top-k", "extended-sign", "streamed", BEFORE),
+        ("fab-top-k", "planned", "plain", AFTER),
+        ("fab-top-k", "planned", "streamed", BEFORE),
         ("local steps", "replay", "plain", AFTER),
         ("local steps", "exp3", "plain", BEFORE),
     ],
@@ -150,17 +153,20 @@ def test_gradients_wait_for_a_reading_only_where_they_need_the_plan(
         assert moments(engine, 3, monkeypatch) == order
 
 
-def test_the_first_round_of_a_late_observation_has_nothing_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("control", ["extended-sign", "planned"])
+def test_the_first_round_of_a_late_observation_has_nothing_to_wait_for(
+    control: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With delay 1 the first round answers none, so the second may start; the third needs what the second observed."""
     with going("streamed"):
-        seen = moments(made("fab-top-k", "extended-sign", delay=1), 3, monkeypatch)
+        seen = moments(made("fab-top-k", control, delay=1), 3, monkeypatch)
     assert seen == ["gradients 1", "gradients 2", "read", "read", "gradients 3"]
 
 
 @pytest.mark.parametrize(
     ("sparsifier", "control"),
     [
-        *itertools.product(["fab-top-k", "fub-top-k"], ["fixed", "extended-sign"]),
+        *itertools.product(["fab-top-k", "fub-top-k"], ["fixed", "extended-sign", "planned"]),
         *itertools.product(["fedavg", "send-all", "periodic-k"], ["fixed"]),
     ],
 )

@@ -174,8 +174,7 @@ def test_the_folder_holds_config_records_and_two_checkpoints(tmp_path: Path) -> 
     assert config["settings"]["batch_size"] == 8
     assert config["stop"] == {"rounds": 8, "cost_budget": 1e6, "target_loss": None, "target_accuracy": None}
     assert config["sparsifier"] == {"name": "fab-top-k"}
-    assert config["controller"]["name"] == "extended-sign"
-    assert config["controller"]["window"] == 20
+    assert config["controller"] == {"name": "planned", "k_min": None, "k_max": None, "guess": 1.0}
     assert config["cost"] == {"class": "NormalizedTime", "comm_time": 10, "comp_time": 1.0}
     assert config["lr"] == {"class": "Cosine", "lr": 0.1, "rounds": 8, "last": 0.0}
     assert config["model"]["dim"] == 57
@@ -191,7 +190,7 @@ def test_the_folder_holds_config_records_and_two_checkpoints(tmp_path: Path) -> 
 @pytest.mark.parametrize("every", [3, 150])
 def test_pandas_and_polars_read_the_records_as_they_are(tmp_path: Path, every: int) -> None:
     rounds = 8 if every == 3 else 160  # a column that is empty in the first hundred lines misleads a reader
-    result = run(tmp_path / "run", rounds=rounds, eval_every=every)
+    result = run(tmp_path / "run", rounds=rounds, eval_every=every, controller="extended-sign")
     file = tmp_path / "run" / "records.jsonl"
     by_pandas, by_polars = pd.read_json(file, lines=True), pl.read_ndjson(file)
     assert list(by_pandas.columns) == by_polars.columns == list(result.records[0])
@@ -244,7 +243,10 @@ def _assert(true: bool) -> None:
 # Resume.
 
 KINDS: dict[str, dict[str, Any]] = {
-    "fab": {},
+    "the defaults": {},
+    "planned, delay": {"delay": 1},
+    "planned, some clients, delay": {"sparsifier": "fub-top-k", "clients_per_round": 3, "delay": 1, "values": "int8"},
+    "extended sign": {"controller": "extended-sign"},
     "fub, value, delay": {"sparsifier": "fub-top-k", "controller": "value", "delay": 1},
     "unidirectional, sign, some clients": {
         "sparsifier": "unidirectional-top-k",
@@ -354,10 +356,10 @@ CHANGED: dict[str, tuple[dict[str, Any], str]] = {
     "batch size": ({"batch_size": 9}, r"settings\.batch_size was 8, not 9"),
     "clients": ({"clients_per_round": 2}, r"settings\.clients_per_round was None, not 2"),
     "sparsifier": ({"sparsifier": "fub-top-k"}, r"sparsifier\.name was 'fab-top-k', not 'fub-top-k'"),
-    "controller": ({"controller": "sign"}, r"controller\.name was 'extended-sign', not 'sign'"),
+    "controller": ({"controller": "sign"}, r"controller\.name was 'planned', not 'sign'"),
     "an option of the controller": (
-        {"controller": gradsift.controller("extended-sign", window=7)},
-        r"controller\.window was 20, not 7",
+        {"controller": gradsift.controller("planned", guess=2.0)},
+        r"controller\.guess was 1\.0, not 2\.0",
     ),
     "cost": ({"cost": NormalizedTime(comm_time=1)}, r"cost\.comm_time was 10, not 1"),
     "step size": ({"lr": 0.2}, r"lr\.lr was 0\.1, not 0\.2"),
@@ -544,7 +546,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "unknown setting": ({"batchsize": 8}, "unknown setting 'batchsize'; did you mean 'batch_size'?"),
     "unknown sparsifier": ({"sparsifier": "fab-topk"}, "unknown sparsifier 'fab-topk'; did you mean 'fab-top-k'?"),
     "unknown controller": ({"controller": "sing"}, "unknown controller 'sing'; did you mean 'sign'?"),
-    "a pair that does not go": ({"sparsifier": "send-all"}, "'send-all' is dense.*'extended-sign'"),
+    "a pair that does not go": ({"sparsifier": "send-all"}, "'send-all' is dense.*'planned'"),
     "k too large": ({"controller": gradsift.controller("fixed", k=58)}, r"k must be in \[1, 57\], got 58"),
     "no accuracy to reach": (
         {"target_accuracy": 0.5, "model": models.Several("tuple"), "loss": models.several_loss},

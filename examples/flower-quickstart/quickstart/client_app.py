@@ -1,12 +1,11 @@
-"""The clients: Flower's template and a mod. What gradsift takes is marked; without the probe, k is fixed."""
+"""The clients: Flower's template and a mod. What gradsift takes is marked."""
 
 from typing import Any
 
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from torch import Tensor
 
-from gradsift.flower import Probe, SparseMod  # gradsift
+from gradsift.flower import SparseMod  # gradsift
 from quickstart.task import Net, load_data
 from quickstart.task import test as test_fn
 from quickstart.task import train as train_fn
@@ -18,13 +17,7 @@ def data(context: Context) -> tuple[Any, Any]:
     return load_data(partition, partitions, int(context.run_config["batch-size"]))
 
 
-def _probe_loss(state: dict[str, Tensor], batch: Any) -> float:  # gradsift
-    model = Net()  # gradsift
-    model.load_state_dict(state)  # gradsift
-    return test_fn(model, [batch])[0]  # gradsift
-
-
-app = ClientApp(mods=[SparseMod(Probe(_probe_loss, lambda context, _: next(iter(data(context)[0]))))])  # gradsift
+app = ClientApp(mods=[SparseMod()])  # gradsift
 
 
 @app.train()

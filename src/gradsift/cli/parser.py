@@ -38,8 +38,8 @@ EXAMPLES = {
         gradsift plan --model mymodel:net --data my.npz --up 1 --down 5 --rounds 2000 --json plan.json
     """,
     "resume": """
-        gradsift resume runs/digits-fab-top-k-extended-sign-seed0
-        gradsift resume runs/digits-fab-top-k-extended-sign-seed0 --rounds 1000
+        gradsift resume runs/digits-fab-top-k-planned-seed0
+        gradsift resume runs/digits-fab-top-k-planned-seed0 --rounds 1000
         gradsift resume runs/comparison-digits
     """,
     "compare": """

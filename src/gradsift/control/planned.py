@@ -39,7 +39,7 @@ class PlannedState(TypedDict):
     rounds: int  # that were observed so far
     log_scale: float  # of what depends on k in the costs that were seen, over what the prices say
     priced: int  # rounds that it is the mean of
-    prices: tuple[list[float], list[float]] | None  # ``Prices``; None if costs are only seen
+    prices: list[list[float]] | None  # ``Prices``; None if costs are only seen
     seen: SeenCost  # the costs that were seen, while there are no prices
 
 
@@ -84,7 +84,7 @@ class Planned(Controller[PlannedState]):
 
     def priced(self, state: PlannedState, prices: Prices) -> PlannedState:
         """The state with the prices of rounds."""
-        return {**state, "prices": (list(prices.k), list(prices.cost))}
+        return {**state, "prices": [list(prices.k), list(prices.cost)]}
 
     def propose(self, state: PlannedState, number: int) -> Proposal:
         """The k that is planned with what is known; where costs are only seen, it varies so that they can be told."""

@@ -44,9 +44,9 @@ class Probe(NamedTuple):
 class SparseMod:
     """``ClientApp(mods=[SparseMod()])``: upload what a sparsifier chooses of the changes that a train function made.
 
-    With ``probe`` the client reports the losses from which k is learned. With ``state_folder``, or "state-folder" in
-    the node's configuration, which takes precedence, its state is a file there and outlives the run; otherwise it is
-    in Flower's context while it fits. The names of the records are those of the strategy.
+    With ``probe`` the client reports losses to a controller that learns from them. With ``state_folder``, or
+    "state-folder" in the node's configuration, which takes precedence, its state is a file there and outlives the run;
+    otherwise it is in Flower's context while it fits. The names of the records are those of the strategy.
     """
 
     def __init__(self, probe: Probe | None = None, *, state_folder: str | Path | None = None) -> None:
@@ -65,7 +65,9 @@ class SparseMod:
         state = store.load()
         if order.act == "hello":
             if self.probe is None:
-                log(INFO, "gradsift: client %s has no probe: it reports no losses to choose k from", client)
+                log(
+                    INFO, "gradsift: client %s has no probe, which only controllers that learn from losses need", client
+                )
             return _reply(message, self._report(order, client, state))
         this = (order.act, order.session, order.number)
         if state is not None and state.report and this == ("train", state.session, state.uploaded):

@@ -58,7 +58,7 @@ class Orders:
             )
         if act == "train" and rounds.method.controller.weighs:
             order = replace(order, weigh=True)
-        if losses and known.can_probe and rounds.pending is not None:
+        if losses and known.can_probe and rounds.pending is not None and rounds.method.controller.learns:
             before, probe = self._pending
             held = known.version == rounds.version - 1
             order = replace(order, losses=True, before=b"" if held else before, probe=probe)

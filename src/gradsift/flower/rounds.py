@@ -157,6 +157,8 @@ class Rounds:
         if not clients:
             return {}
         lr = self.method.lr(pending.seen.proposal.number)
+        if lr == 0:  # then there was no step to compare with
+            return {}
         step = pending.before.values - self.weights[pending.before.indices]
         merged = Sparse(pending.before.indices, step / lr, len(self.weights))
         products = torch.tensor([left[client] / lr for client in clients], dtype=torch.float64)

@@ -172,7 +172,8 @@ class RunLog:
         server = Server(tensors["weights"], **{name: facts[name] for name in COUNTS})
         non_trainable, averaged = under_prefix("rest/", tensors), set(facts["moving"])
         last_exchange = facts.get("last_exchange", server.number)  # earlier versions averaged buffers in every round
-        return Rounds(method, server, non_trainable, tensors["changed"], pending, clients, averaged, last_exchange)
+        changed = tensors["changed"]
+        return Rounds(method, server, non_trainable, changed, pending, clients, averaged, last_exchange=last_exchange)
 
 
 def _checked_method(facts: Facts, options: Options) -> Method:
