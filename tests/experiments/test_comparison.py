@@ -66,7 +66,7 @@ def test_words_become_methods() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["adaptive", "extended-sign"], "'adaptive' and 'extended-sign' are the same"),
+        (["adaptive", "planned"], "'adaptive' and 'planned' are the same"),
         (["fixed", "fab-top-k"], "'fixed@20' and 'fab-top-k@20' are the same"),
         (["fixed", "fixed@80"], "'fixed@80' and 'fixed@80' are the same"),
         (["sign@4"], "'sign@4' has no fixed k to choose"),

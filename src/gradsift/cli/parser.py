@@ -132,7 +132,7 @@ def _compare(command: Parser) -> None:
     command.add_argument(
         "--methods",
         default=",".join(dict.fromkeys((DEFAULT_CONTROLLER, "extended-sign", "fixed", "fedavg", "send-all"))),
-        help="comma-separated: a controller (over the --sparsifier; adaptive is Algorithm 3, extended-sign), fixed (at"
+        help="comma-separated: a controller (over the --sparsifier; adaptive is the default controller), fixed (at"
         " --k, or at 5 k of which the best in hindsight is marked), a sparsifier (at --k, or in the middle of the 5),"
         " SPARSIFIER+CONTROLLER, or METHOD@K for a fixed k of its own (default: %(default)s)",
     )

@@ -9,6 +9,7 @@ import gradsift
 from gradsift.cost import CostModel, Traffic
 from gradsift.errors import UsageError
 from gradsift.experiments import build
+from gradsift.experiments.settings import DEFAULT_CONTROLLER
 from gradsift.registry import nearest
 
 FIXED = 5  # how many fixed k stand for all of them
@@ -69,7 +70,7 @@ def _parts(name: str, sparsifier: str) -> tuple[str, str]:
         sparsifier, controller = name.split("+", 1)
         return sparsifier, controller
     if name in ("adaptive", "fixed"):
-        return sparsifier, "fixed" if name == "fixed" else "extended-sign"
+        return sparsifier, "fixed" if name == "fixed" else DEFAULT_CONTROLLER
     if build.class_name(name) in gradsift.sparsifiers():
         return name, "fixed"
     if build.class_name(name) in gradsift.controllers():
