@@ -181,6 +181,10 @@ TASKS = {
     "digits-transformer": Task(
         "transformer", JUDGED, lambda: load("digits"), lambda: Rows(Transformer(10, 32, 8, 8)), 0.1, 500
     ),
+    "digits-mlp-fast": Task("perceptron, lr 0.3", JUDGED, lambda: load("digits"), lambda: mlp(64, 64, 10), 0.3, 300),
+    "digits-mlp-slow": Task(
+        "perceptron, lr 0.033", JUDGED, lambda: load("digits"), lambda: mlp(64, 64, 10), 0.033, 1200
+    ),
     "digits-groupnorm": Task("CNN with GroupNorm", JUDGED, lambda: load("digits"), small_groupnorm, 0.1, 400),
     "digits-iid": Task("perceptron, i.i.d.", JUDGED, digits(20, "iid"), lambda: mlp(64, 128, 10), 0.1, 400),
     "digits-fub": Task("small CNN, FUB-top-k", JUDGED, lambda: load("digits"), "small-cnn", 0.3, 400, FUB),
