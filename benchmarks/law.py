@@ -102,7 +102,10 @@ def run(name: str, device: str, seed: int = 0, rounds: int | None = None) -> Par
         made = records(Weighed(k), whole * min(3, 1 + 0.004 * dim / k) if runs else whole)
         losses = [record["train_loss"] for record in made]
         wanted = wanted or targets(losses)
-        seen = {signal: sampled([record[signal] for record in made]) for signal in ("waiting", "agreement")}
+        share = task.settings.get("clients_per_round", data.num_clients) / data.num_clients
+        # Waiting in rounds, as the controller counts it.
+        seen = {"waiting": sampled([record["waiting"] / share for record in made])}
+        seen["agreement"] = sampled([record["agreement"] for record in made])
         runs.insert(0, {"k": k, "rounds": [reached(losses, target) for target in wanted], **seen})
         print(f"{name}: k = {k}, {len(made)} rounds, loss {losses[-1]:.3f}", flush=True)
     for comm_time in (10.0, 100.0):

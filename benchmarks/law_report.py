@@ -177,7 +177,7 @@ def write(file: Part) -> None:
 
 
 def draw(file: Part, folder: Path) -> None:
-    """Four figures."""
+    """Three figures."""
     import matplotlib
     from matplotlib.figure import Figure
 

@@ -238,7 +238,10 @@ class MeasuredTime(CostModel):
     def round_cost(self, traffic: Traffic) -> float:
         """``traffic.seconds``."""
         if traffic.seconds is None:
-            raise GradsiftError(f"cost {self.name!r} needs a driver that measures time, such as Flower")
+            raise GradsiftError(
+                f"cost {self.name!r} needs a driver that measures time, such as Flower; the simulator has no clock of a"
+                " real link: use link-time"
+            )
         return float(traffic.seconds)
 
     def waiting_cost(self, seconds: float) -> float:

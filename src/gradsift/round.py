@@ -102,9 +102,7 @@ def start(method: Method, weights: Tensor) -> Server:
 
 
 def priced(method: Method, server: Server, prices: Prices | None) -> Server:
-    """The server whose controller knows the ``prices`` of rounds, unless they can only be measured."""
-    if prices is None:
-        return server
+    """The server whose controller knows the ``prices`` of rounds; None if they can only be measured."""
     return replace(server, control=method.controller.priced(server.control, prices))
 
 

@@ -24,8 +24,8 @@ def waiting(uploads: Sparse, merged: Sparse, share: Tensor, mass: Tensor) -> Ten
     sent = uploads.values.abs()
     if not isinstance(uploads, Whole):
         sent = sent * kept(uploads, merged)
-    total_sent = share.double() @ sent.double().sum(dim=-1)
-    return (share.double() @ mass.to(share.device).double() / total_sent - 1).clamp(min=0)
+    share, mass = share.to(sent.device).double(), mass.to(sent.device).double()
+    return (share @ mass / (share @ sent.double().sum(dim=-1)) - 1).clamp(min=0)
 
 
 def left_over(residual: Tensor, merged: Sparse) -> Tensor:

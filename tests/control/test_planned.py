@@ -176,3 +176,13 @@ def test_bad_options_are_refused(options: dict[str, float]) -> None:
 def test_a_small_k_max_bounds_the_smallest_k() -> None:
     state = Planned(k_max=10).init(1_000_000)
     assert (state["low"], state["high"]) == (10.0, 10.0)
+
+
+def test_prices_that_change_are_told_and_what_was_learned_about_the_old_ones_is_forgotten() -> None:
+    planned = Planned()
+    prices = Prices.of(lambda k: 1 + k, 100)
+    state: PlannedState = {**planned.priced(planned.init(100), prices), "log_scale": 1.0, "priced": 7}
+    assert planned.priced(state, prices) == state
+    other = planned.priced(state, Prices.of(lambda k: 2 + k, 100))
+    assert (other["log_scale"], other["priced"]) == (0.0, 0)
+    assert planned.priced(state, None)["prices"] is None

@@ -40,6 +40,7 @@ from tests.flower.ledger import (
     state_of,
     strategy_of,
 )
+from tests.method import drivers
 
 CLIENTS = 3
 
@@ -612,3 +613,11 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     (out / "checkpoint-00000001.npz").write_bytes(b"not a checkpoint")
     with pytest.raises(GradsiftError, match=r"checkpoint-00000001\.npz cannot be read"):
         play(strategy_of(out=out), LocalGrid(app, CLIENTS))
+
+
+def test_clients_that_evaluate_between_rounds_report_whether_they_agree_all_the_same() -> None:
+    """An order to evaluate takes the step before the next order to train asks about it."""
+    runs = [drivers.on_flower(controller="planned", exchanges=1, fraction_evaluate=part) for part in (0, 1)]
+    told = [[record["agreement"] for record in run.records] for run in runs]
+    assert told[0] == told[1]
+    assert None not in told[0][1:]

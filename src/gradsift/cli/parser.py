@@ -199,7 +199,9 @@ def _regret(command: Parser) -> None:
     add_options(command, Option("scale", str, None, "scale of --like (default: smoke)"), choices=SCALES, metavar=None)
     _add_flags(
         command,
-        Option("controllers", str, "extended-sign,sign", "comma-separated names"),
+        Option(
+            "controllers", str, f"{DEFAULT_CONTROLLER},extended-sign", "comma-separated: NAME or NAME[OPTION=VALUE;..]"
+        ),
         Option("comm_times", str, None, f"communication times, comma-separated (default: {COMM_TIMES})", "TIMES"),
         Option("targets", str, None, "losses, comma-separated (default: three on the way to the lowest)", "LOSSES"),
         Option("points", integer, 12, "number of fixed k in the first sweep", "N"),

@@ -62,5 +62,7 @@ def _command(made: Plan, given: argparse.Namespace) -> str:
     options = [f"cost.{name}={value!r}" for name, value in asdict(made.cost).items()]
     words = [*model, "--cost", "link-time", *(word for option in [*given.set_, *options] for word in ("--set", option))]
     words += ["--sparsifier", "send-all"] if made.dense else ["--controller", "planned"]
+    for flag, bound in (("--k-min", given.k_min), ("--k-max", given.k_max)):
+        words += [flag, str(bound)] if bound is not None and not made.dense else []
     words += ["--encoded-bytes"] if made.encoded_bytes and not made.dense else []
     return shlex.join(["gradsift", "run", *words])

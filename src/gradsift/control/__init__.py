@@ -47,5 +47,5 @@ register_controller("continuous-bandit")(ContinuousBandit)
 
 
 def controller(name: str, **options: Any) -> Controller[Any]:
-    """The controller called ``name``, such as ``"extended-sign"``, with checked calls; ``controllers()`` lists them."""
+    """The controller called ``name``, such as ``"planned"``, with checked calls; ``controllers()`` lists them."""
     return CheckedController(_REGISTRY.make(name, **options))

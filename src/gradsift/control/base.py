@@ -130,8 +130,11 @@ class Controller(ABC, Generic[S]):
     def update(self, state: S, seen: Observation) -> S:
         """The state after learning from the observation of a round; ``state`` itself is not changed."""
 
-    def priced(self, state: S, prices: Prices) -> S:
-        """The state of a controller that plans with the prices of rounds; a driver calls this when they change."""
+    def priced(self, state: S, prices: Prices | None) -> S:
+        """The state of a controller that plans with the prices of rounds; None if costs are only seen afterwards.
+
+        A driver calls this before the first round, and when the prices change.
+        """
         del prices
         return state
 

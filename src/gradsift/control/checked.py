@@ -33,7 +33,7 @@ class CheckedController(Checked, Controller[S]):
         seen.validate(self.probes)
         return self.inner.update(state, seen)
 
-    def priced(self, state: S, prices: Prices) -> S:
+    def priced(self, state: S, prices: Prices | None) -> S:
         """The state with the prices of rounds."""
         return self.inner.priced(state, prices)
 

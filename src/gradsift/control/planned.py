@@ -82,9 +82,12 @@ class Planned(Controller[PlannedState]):
         """k_max."""
         return float(dim) if self.k_max is None else float(self.k_max)
 
-    def priced(self, state: PlannedState, prices: Prices) -> PlannedState:
-        """The state with the prices of rounds."""
-        return {**state, "prices": [list(prices.k), list(prices.cost)]}
+    def priced(self, state: PlannedState, prices: Prices | None) -> PlannedState:
+        """The state with the prices of rounds; what was learned about other prices is forgotten."""
+        table = None if prices is None else [list(prices.k), list(prices.cost)]
+        if table == state["prices"]:
+            return state
+        return {**state, "prices": table, "log_scale": 0.0, "priced": 0, "seen": seen_cost.start()}
 
     def propose(self, state: PlannedState, number: int) -> Proposal:
         """The k that is planned with what is known; where costs are only seen, it varies so that they can be told."""
@@ -103,9 +106,9 @@ class Planned(Controller[PlannedState]):
         k = seen.used_k
         if k is None:
             return state
-        if seen.waiting is not None and seen.waiting > 0:
+        if seen.waiting and seen.took_part:
             # A client that takes part in every tenth round sends a tenth as often: its elements wait ten times as long.
-            waiting = seen.waiting / seen.took_part if seen.took_part else 0.0
+            waiting = seen.waiting / seen.took_part
             log_c = math.log(measured_c(state["dim"], k, waiting, seen.agreement, state["rounds"]))
             count = min(state["measured"], MEMORY)
             state["log_c"] += (log_c - state["log_c"]) / (count + 1)

@@ -80,12 +80,6 @@ def estimate(state: SeenCost) -> Estimate | None:
     return None if max(ks) < 1.05 * min(ks) else _Fit(seen).estimate()
 
 
-def price(state: SeenCost, k: float) -> float | None:
-    """``Estimate.price``, the cost of a round at k; None until it can be told."""
-    known = estimate(state)
-    return None if known is None else known.price(k)
-
-
 def variation(state: SeenCost, number: int) -> float:
     """The factor by which to multiply k in round ``number``: q or 1 / q, since t0 and t1 show only if k varies.
 

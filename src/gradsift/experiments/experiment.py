@@ -141,6 +141,7 @@ def make_experiment(
         tag = "" if ignores_k(settings) else f"-k{k:g}"
     else:
         tag = f"-{controller}-" + (f"comm{comm_time:g}" if cost is None else cost[0])
-        tag += "".join(f"-{name}{value:g}" for name, value in (options or {}).items())
+        for name, value in (options or {}).items():
+            tag += f"-{name}{value:g}" if isinstance(value, float | int) else f"-{name}-{value}"
     tag += "" if every == usual else f"-every{every}"
     return Experiment(f"{setup.name}-{sparsifier}{tag}-seed{seed}", label, settings | stop)

@@ -56,7 +56,7 @@ class Trajectory:
     loss: Floats  # [E]
     accuracy: Floats  # [E] NaN without test samples
     c: Floats  # [M] of the law by which k is planned; NaN without one
-    waiting: Floats  # [M] rounds that an element waits, as the controller learned it in that round; NaN without it
+    waiting: Floats  # [M] exchanges that an element waits, as the controller learned it in that round; NaN without it
     agreement: Floats  # [M] likewise
 
     @property

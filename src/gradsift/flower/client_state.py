@@ -22,7 +22,7 @@ from gradsift.flower.protocol import NEVER
 from gradsift.records import files
 from gradsift.records.files import Arrays, Facts
 
-FORMAT = "gradsift client state 3"
+FORMAT = "gradsift client state 4"
 FACTS, ARRAYS = "gradsift-facts", "gradsift-arrays"
 CONTEXT_LIMIT = 16 * 2**20  # bytes of weights, residual and non-trainable entries; an upload at most doubles them
 
@@ -42,6 +42,7 @@ class ClientState:
     session: str = ""  # the session of the last upload
     sessions: str = ""  # all sessions in which the client has uploaded, separated by spaces
     report: str = ""  # the report that went with the upload, as JSON, to answer a repeated order
+    left: tuple[float, ...] = ()  # the settled residual times the last step, if the client knows that step
     local_buffers: Named = field(default_factory=dict)  # the buffers that training changed since the last exchange
 
 
@@ -76,6 +77,7 @@ class Store:
             under_prefix("rest/", named),
             upload=b"" if upload == b"-" else upload,
             local_buffers=under_prefix("moved/", named),
+            left=tuple(facts["left"]),
             **{name: facts[fact] for fact, name in FIELDS.items()},
         )
 
@@ -83,7 +85,7 @@ class Store:
         """Save ``state`` in place of the one before."""
         self.saved += 1
         facts = {"layout": state.layout.text, **{fact: getattr(state, name) for fact, name in FIELDS.items()}}
-        facts |= {"experiment": self.experiment, "saved": self.saved}
+        facts |= {"experiment": self.experiment, "saved": self.saved, "left": list(state.left)}
         fixed = {"weights": state.weights, "residual": state.residual} | with_prefix("rest/", state.non_trainable)
         upload = torch.frombuffer(bytearray(state.upload or b"-"), dtype=torch.uint8)  # an array must not be empty
         named = fixed | {"upload": upload} | with_prefix("moved/", state.local_buffers)

@@ -72,6 +72,7 @@ class SparseMod:
         this = (order.act, order.session, order.number)
         if state is not None and state.report and this == ("train", state.session, state.uploaded):
             return _repeated_reply(message, order, state)
+        version = None if state is None else state.version
         try:
             state, before, reset = sync(state, order, _arrays(message, FULL), _arrays(message, BUFFERS) or {})
         except Behind as problem:
@@ -81,8 +82,9 @@ class SparseMod:
         if reset:
             log(WARNING, "gradsift: round %s: client %s discarded its residual: %s", order.number, client, reset)
         losses = self._losses(order, state, before, context)
-        left = _left(state, before) if order.weigh else ()
-        report = replace(self._report(order, client, state), losses=losses, left=left, reset=bool(reset))
+        if order.weigh and version != state.version:  # an order to evaluate may have taken the step already
+            state = replace(state, left=_left(state, before))
+        report = replace(self._report(order, client, state), losses=losses, left=state.left, reset=bool(reset))
 
         def call(arrays: Named, step: int | None = None) -> Message:
             return call_next(_ordinary(message, order, arrays, step), context)

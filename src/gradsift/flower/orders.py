@@ -56,7 +56,7 @@ class Orders:
                 settled=merged.settled,
                 kept=b"" if merged.settled or implied else pack(merged.kept),
             )
-        if act == "train" and rounds.method.controller.weighs:
+        if rounds.method.controller.weighs:
             order = replace(order, weigh=True)
         if losses and known.can_probe and rounds.pending is not None and rounds.method.controller.learns:
             before, probe = self._pending

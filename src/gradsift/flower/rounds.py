@@ -125,10 +125,14 @@ class Rounds:
         single = plan.for_clients([list(self.clients).index(client)])
         return single._replace(rnd=single.rnd.at(single.rnd.k))
 
+    @property
+    def buffers(self) -> int:
+        """The number of elements in the averaged buffers."""
+        return sum(self.non_trainable[name].numel() for name in self.averaged)
+
     def price(self, count: int) -> None:
         """Tell a controller that plans k what rounds cost in which ``count`` clients take part."""
-        buffers = sum(self.non_trainable[name].numel() for name in self.averaged)
-        if self.method.controller.plans and self.priced_for != (key := (len(self.clients), count, buffers)):
+        if self.method.controller.plans and self.priced_for != (key := (len(self.clients), count, self.buffers)):
             prices = pricing.prices(self.method, len(self.weights), *key)
             self.server, self.priced_for = round.priced(self.method, self.server, prices), key
 
@@ -179,8 +183,7 @@ class Rounds:
             return record
         clients, share = self._shares(uploads)
         sent = stack([uploads[client].sent for client in clients])
-        buffers = sum(self.non_trainable[name].numel() for name in self.averaged)
-        participation = Participation(np.array([client in uploads for client in self.clients]), buffers, seconds)
+        participation = Participation(np.array([client in uploads for client in self.clients]), self.buffers, seconds)
         plan = plan.for_clients(np.flatnonzero(participation.took_part))
         masses = torch.tensor([mass[client] for client in clients], dtype=torch.float64)
         weighed = masses if self.method.controller.weighs else None

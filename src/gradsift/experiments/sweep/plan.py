@@ -36,7 +36,10 @@ def split_options(controller: str) -> tuple[str, dict[str, Any]]:
 def in_words(controller: str) -> str:
     """The controller's name in tables and figures."""
     name, options = split_options(controller)
-    return ", ".join([CONTROLLERS.get(name, name), *(f"{option} {value:g}" for option, value in options.items())])
+    words = [CONTROLLERS.get(name, name)]
+    for option, value in options.items():
+        words.append(f"{option} {value:g}" if isinstance(value, float | int) else f"{option} {value}")
+    return ", ".join(words)
 
 
 @dataclass(frozen=True)
