@@ -53,7 +53,7 @@ def test_a_run_that_fails_is_named(jobs: str, capfd: pytest.CaptureFixture[str])
 
 
 def test_a_worker_that_is_killed_is_named_and_the_rest_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
-    Path("mine.py").write_text(
+    Path("killed_once.py").write_text(
         "import multiprocessing, os, signal, torch\n"
         "def net(data):\n"
         "    if multiprocessing.parent_process() is not None and not os.path.exists('killed'):\n"
@@ -65,7 +65,7 @@ def test_a_worker_that_is_killed_is_named_and_the_rest_goes_on(capfd: pytest.Cap
         "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))\n"
     )
     methods = ["--methods", "sign,fixed@9,fixed@20", "--rounds", "5", "--seeds", "1"]
-    assert main(["compare", "--model", "mine:net", *methods, "--jobs", "2", "--out", "c", "--quiet"]) == 1
+    assert main(["compare", "--model", "killed_once:net", *methods, "--jobs", "2", "--out", "c", "--quiet"]) == 1
     made = {path.name: rounds(path) for path in Path("c").iterdir() if path.is_dir()}
     assert list(made.values()) == [5, 5]
     (lost,) = {"sign-seed0", "fixed@9-seed0", "fixed@20-seed0"} - set(made)
