@@ -53,7 +53,7 @@ def read(name: str) -> dict[str, Any]:
 
 
 def test_from_nothing_to_tables_and_figures_and_again_from_the_files(capsys: pytest.CaptureFixture[str]) -> None:
-    assert regret(*SMALL, *FEW) == 0
+    assert regret(*SMALL, *FEW, "--controllers", "extended-sign,sign") == 0
     said = capsys.readouterr().out
     runs = trajectory.load(RESULTS / "regret-digits.npz")
     assert f"{len(runs)} of {len(runs)} runs are finished (done)" in said
@@ -83,7 +83,7 @@ def test_from_nothing_to_tables_and_figures_and_again_from_the_files(capsys: pyt
         assert (first != "") == (lowest > 0), "a part of no regret means nothing"
     assert len(list((RESULTS / "figures").glob("*.svg"))) == 4
     # Sweep files are reused: with the results alone, nothing is run.
-    assert regret(*SMALL, *FEW, "--out", "other", "--results", str(RESULTS)) == 0
+    assert regret(*SMALL, *FEW, "--controllers", "extended-sign,sign", "--out", "other", "--results", str(RESULTS)) == 0
     assert not Path("other").exists()
     assert (RESULTS / "regret-digits.md").read_text() == page
 
