@@ -19,6 +19,9 @@ from gradsift.registry import Registry
 
 Floats = NDArray[np.float64]
 
+NOT_MEASURED = (
+    "needs a driver that measures time, such as Flower; the simulator has no clock of a real link: use link-time"
+)
 NUMBER_BYTES = 4  # assumed for an index and for a value where no encoded size is given
 
 
@@ -238,10 +241,7 @@ class MeasuredTime(CostModel):
     def round_cost(self, traffic: Traffic) -> float:
         """``traffic.seconds``."""
         if traffic.seconds is None:
-            raise GradsiftError(
-                f"cost {self.name!r} needs a driver that measures time, such as Flower; the simulator has no clock of a"
-                " real link: use link-time"
-            )
+            raise GradsiftError(f"cost {self.name!r} {NOT_MEASURED}")
         return float(traffic.seconds)
 
     def waiting_cost(self, seconds: float) -> float:

@@ -65,7 +65,7 @@ def compare(given: argparse.Namespace) -> int:
     plan = {"settings": settings, "methods": methods, "seeds": given.seeds}
     out = given.out or running.free_folder(Path("runs"), f"comparison-{Path(settings['data']).stem}")
     _create(out, plan)
-    return run_all(out, plan, given)
+    return run_all(out, plan, given, dim)
 
 
 def _create(out: Path, plan: dict[str, Any]) -> None:
@@ -100,11 +100,15 @@ def resume(given: argparse.Namespace) -> int:
         if getattr(given, name) is not None:
             raise UsageError(f"{BY_NAME[name].flag} cannot change in a comparison such as {given.folder}")
     plan = json.loads((given.folder / PLAN).read_text())
-    return run_all(given.folder, {**plan, "settings": DEFAULTS | plan["settings"]}, given)
+    settings = DEFAULTS | plan["settings"]
+    return run_all(given.folder, {**plan, "settings": settings}, given, _dim_and_clients(settings)[0])
 
 
-def run_all(out: Path, plan: dict[str, Any], given: argparse.Namespace) -> int:
-    """Run what is not finished, all methods with one seed before the next seed, then make the table and the page."""
+def run_all(out: Path, plan: dict[str, Any], given: argparse.Namespace, dim: int) -> int:
+    """Run what is not finished, all methods with one seed before the next seed, then make the table and the page.
+
+    ``dim`` is the number of the model's weights.
+    """
     settings, methods = plan["settings"], plan["methods"]
     experiments = [
         Experiment(f"{method}-seed{seed}", method, {**resolve(method, settings), "seed": seed})
@@ -113,7 +117,7 @@ def run_all(out: Path, plan: dict[str, Any], given: argparse.Namespace) -> int:
     ]
     jobs = [[e] for e in experiments if e.remaining(from_folder(out / e.name)) is not None]
     if jobs:
-        processes, threads = _side_by_side(settings, given.jobs)
+        processes, threads = _side_by_side(settings, given.jobs, dim)
         how: dict[str, Any] = {"quiet": given.quiet, "tensorboard": given.tensorboard, "together": True}
         outcome = work(jobs, out, processes=processes, threads=threads, **how)
         if outcome == "interrupted":
@@ -126,16 +130,16 @@ def run_all(out: Path, plan: dict[str, Any], given: argparse.Namespace) -> int:
             )
     folders = [out / e.name for e in experiments] + getattr(given, "beside", [])
     reporting.write(folders, out / "report", settings["target_loss"], settings["target_accuracy"], None)
-    _explain(methods, settings)
+    _explain(methods, settings, dim)
     return 0
 
 
-def _side_by_side(settings: dict[str, Any], jobs: int | None) -> tuple[int, int | None]:
+def _side_by_side(settings: dict[str, Any], jobs: int | None, dim: int) -> tuple[int, int | None]:
     """Return how many runs to make at a time, and the threads of each; None: all cores, or a worker's share of them.
 
     Small models on the CPU get one thread however many run at a time, since the last digits of a sum depend on it.
     """
-    small = build.pick_device(settings["device"]).type == "cpu" and _dim_and_clients(settings)[0] <= SMALL
+    small = build.pick_device(settings["device"]).type == "cpu" and dim <= SMALL
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return jobs or (min(MOST_JOBS, cores) if small else 1), 1 if small else None
 
@@ -145,9 +149,8 @@ def _dim_and_clients(settings: dict[str, Any]) -> tuple[int, int]:
     return build.trainable(build.load_model({**settings, "seed": 0}, data)), data.num_clients
 
 
-def _explain(methods: Sequence[str], settings: dict[str, Any]) -> None:
+def _explain(methods: Sequence[str], settings: dict[str, Any], dim: int) -> None:
     """Print what the fixed k are, and the period that FedAvg derives from its own."""
-    dim, _ = _dim_and_clients(settings)
     many = [resolve(method, settings)["k"] for method in methods if method.startswith("fixed@")]
     if len(many) > 1:
         print(f"fixed: {len(many)} k from {min(many):,g} to {max(many):,g} of D = {dim:,}")

@@ -6,7 +6,7 @@ where these constants come from, and where the law fails.
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from gradsift.errors import GradsiftError
 
 Floats = NDArray[np.float64]
+F = TypeVar("F", float, Floats)
 PriceFunction = Callable[[Floats], Floats]  # the cost of a round at each k
 
 EXPONENT = 0.7  # P
@@ -30,9 +31,10 @@ def least_k(dim: int) -> float:
     return max(1.0, math.sqrt(dim) / 5)
 
 
-def slowdown(k: float, c: float) -> float:
+def slowdown(k: F, c: float) -> F:
     """How many times as many rounds training takes at k as if everything were sent at once."""
-    return float((1 + c / k) ** EXPONENT)
+    slower: F = (1 + c / k) ** EXPONENT
+    return slower
 
 
 class Prices(NamedTuple):
@@ -69,6 +71,6 @@ def search(prices: PriceFunction, c: float, low: float, high: float) -> float:
         raise GradsiftError(f"k must be searched in an interval above 0, got [{low!r}, {high!r}]")
     for _ in range(3):  # each pass narrows the interval around the best of its points
         points = np.geomspace(low, high, POINTS).clip(low, high)
-        best = int(np.argmin(prices(points) * (1 + c / points) ** EXPONENT))
+        best = int(np.argmin(prices(points) * slowdown(points, c)))
         low, high = float(points[max(0, best - 1)]), float(points[min(POINTS - 1, best + 1)])
     return float(points[best])

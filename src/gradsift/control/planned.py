@@ -80,7 +80,7 @@ class Planned(Controller[PlannedState]):
 
     def largest_k(self, dim: int) -> float:
         """k_max."""
-        return float(dim) if self.k_max is None else float(self.k_max)
+        return Search(k_max=self.k_max).largest_k(dim)
 
     def priced(self, state: PlannedState, prices: Prices | None) -> PlannedState:
         """The state with the prices of rounds; what was learned about other prices is forgotten."""
@@ -110,17 +110,15 @@ class Planned(Controller[PlannedState]):
             # A client that takes part in every tenth round sends a tenth as often: its elements wait ten times as long.
             waiting = seen.waiting / seen.took_part
             log_c = math.log(measured_c(state["dim"], k, waiting, seen.agreement, state["rounds"]))
-            count = min(state["measured"], MEMORY)
-            state["log_c"] += (log_c - state["log_c"]) / (count + 1)
+            state["log_c"] = _averaged(state["log_c"], state["measured"], log_c)
             state["measured"] += 1
         if state["prices"] is None:
             return {**state, "seen": seen_cost.learn(state["seen"], k, seen.cost)}
         prices = _prices(state)
         expected, found = float(prices.at(np.array(k))) - prices.base, seen.cost - prices.base
         if expected > 0 and found > 0:
-            count = min(state["priced"], MEMORY)
-            seen_scale = project(math.log(found) - math.log(expected), -LARGEST_SCALE, LARGEST_SCALE)
-            state["log_scale"] += (seen_scale - state["log_scale"]) / (count + 1)
+            log_scale = project(math.log(found) - math.log(expected), -LARGEST_SCALE, LARGEST_SCALE)
+            state["log_scale"] = _averaged(state["log_scale"], state["priced"], log_scale)
             state["priced"] += 1
         return state
 
@@ -138,6 +136,11 @@ def current_c(state: PlannedState) -> float:
     return math.exp(
         (GUESSED_ROUNDS * math.log(state["guess"]) + measured * state["log_c"]) / (GUESSED_ROUNDS + measured)
     )
+
+
+def _averaged(mean: float, count: int, value: float) -> float:
+    """The mean of ``count`` values and one more; of many, the last count most."""
+    return mean + (value - mean) / (min(count, MEMORY) + 1)
 
 
 def _prices(state: PlannedState) -> Prices:

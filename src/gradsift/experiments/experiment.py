@@ -102,6 +102,11 @@ class Experiment:
         return int(met[0]) if len(met) else None
 
 
+def in_short(option: Any) -> str:
+    """An option of a controller as text: 10.0 is "10"."""
+    return f"{option:g}" if isinstance(option, float | int) else str(option)
+
+
 def make_experiment(
     setup: Setup,
     seed: int,
@@ -141,7 +146,6 @@ def make_experiment(
         tag = "" if ignores_k(settings) else f"-k{k:g}"
     else:
         tag = f"-{controller}-" + (f"comm{comm_time:g}" if cost is None else cost[0])
-        for name, value in (options or {}).items():
-            tag += f"-{name}{value:g}" if isinstance(value, float | int) else f"-{name}-{value}"
+        tag += "".join(f"-{name}{in_short(value)}" for name, value in (options or {}).items())
     tag += "" if every == usual else f"-every{every}"
     return Experiment(f"{setup.name}-{sparsifier}{tag}-seed{seed}", label, settings | stop)

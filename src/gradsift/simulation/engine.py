@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from gradsift import pricing, round, sparse, weighing
+from gradsift.cost import NOT_MEASURED
 from gradsift.data.federated import FederatedData
 from gradsift.errors import GradsiftError, RunError
 from gradsift.method import Method
@@ -50,10 +51,7 @@ class Engine:
         dtype: torch.dtype,
     ) -> None:
         if method.cost.measured:
-            raise GradsiftError(
-                f"cost {method.cost.name or method.cost!r:.80} needs a driver that measures time, such as Flower;"
-                " the simulator has no clock of a real link: use link-time"
-            )
+            raise GradsiftError(f"cost {method.cost.name or method.cost!r:.80} {NOT_MEASURED}")
         if device.type not in DEVICES:
             raise GradsiftError(f"device must be one of {', '.join(DEVICES)}, got {str(device)!r}")
         if (per_round := settings.clients_per_round or 1) > data.num_clients:

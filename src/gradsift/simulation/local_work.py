@@ -27,7 +27,7 @@ class Computed(NamedTuple):
 
     losses: Tensor  # [n] minibatch losses, the mean over local steps
     largest: Tensor  # [n] the largest absolute value of each residual
-    mass: Tensor  # [n] the sum of the absolute values of each residual; empty if the controller does not weigh
+    mass: Tensor  # [n] the sum of the absolute values of each residual; zeros if the controller does not weigh
     buffers: Named  # [n, ...] the moving buffers
 
 
@@ -60,7 +60,7 @@ class LocalWork:
             self.method.local.accumulate(residual, state.server.weights, math.nan if lr is None else lr, add_gradients)
         contract.check_count(self.method, len(losses))
         mean = losses[0] if len(losses) == 1 else torch.stack(losses).mean(dim=0)
-        mass = weighing.residual_mass(residual) if self.method.controller.weighs else mean[:0]
+        mass = weighing.residual_mass(residual) if self.method.controller.weighs else torch.zeros_like(mean)
         return Computed(mean, torch.maximum(residual.amax(1), -residual.amin(1)), mass, buffers)
 
 
@@ -72,7 +72,7 @@ def joined(parts: Sequence[Part], results: Sequence[Computed], clients: int) -> 
 
     def join(tensors: Iterable[Tensor]) -> Tensor:
         together = torch.cat(list(tensors))
-        return together if order is None or not len(together) else together[order]
+        return together if order is None else together[order]
 
     losses, largest, mass, buffers = zip(*results, strict=True)
     moved = {name: join(part[name] for part in buffers) for name in buffers[0]}

@@ -11,7 +11,7 @@ import numpy as np
 from gradsift.control.base import Search
 from gradsift.cost import CostModel
 from gradsift.errors import GradsiftError, UsageError
-from gradsift.experiments.experiment import CONTROLLERS, Experiment, Setup, make_experiment
+from gradsift.experiments.experiment import CONTROLLERS, Experiment, Setup, in_short, make_experiment
 from gradsift.experiments.settings import literal
 from gradsift.experiments.store import Store
 from gradsift.experiments.trajectory import Trajectory
@@ -36,10 +36,7 @@ def split_options(controller: str) -> tuple[str, dict[str, Any]]:
 def in_words(controller: str) -> str:
     """The controller's name in tables and figures."""
     name, options = split_options(controller)
-    words = [CONTROLLERS.get(name, name)]
-    for option, value in options.items():
-        words.append(f"{option} {value:g}" if isinstance(value, float | int) else f"{option} {value}")
-    return ", ".join(words)
+    return ", ".join([CONTROLLERS.get(name, name), *(f"{option} {in_short(options[option])}" for option in options)])
 
 
 @dataclass(frozen=True)
