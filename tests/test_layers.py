@@ -14,9 +14,9 @@ from tests.report.folders import config, records, write
 SOURCE = Path(gradsift.__file__).parent
 LAYERS = (
     ("errors", "check", "registry", "draws", "sparse", "check_tensors", "version", "checked", "describe"),
-    ("sparsify", "values", "local", "control", "cost", "wire", "schedule", "sampling", "weighing"),
+    ("sparsify", "values", "local", "server_step", "control", "cost", "wire", "schedule", "sampling", "weighing"),
     ("records",),
-    ("round", "method", "contract", "pricing"),
+    ("round", "server", "method", "contract", "pricing"),
     ("simulation", "flower", "data", "models"),
     ("report", "regret", "planning"),
     ("experiments",),

@@ -43,13 +43,19 @@ if TYPE_CHECKING:
     from gradsift.method import Method, check_pair
     from gradsift.planning import Plan, plan
     from gradsift.records.record import Record
-    from gradsift.round import apply
     from gradsift.schedule import Constant, Cosine, StepDecay
+    from gradsift.server import apply
+    from gradsift.server_step import (
+        ServerOptimizer,
+        register_server_optimizer,
+        server_optimizer,
+        server_optimizers,
+    )
     from gradsift.simulation.run import Result, simulate
     from gradsift.simulation.settings import Settings
     from gradsift.sparse import Sparse
     from gradsift.sparsify import Round, Sparsifier, register_sparsifier, sparsifier, sparsifiers
-    from gradsift.values import Exact, ValueType, register_value_type, value_type, value_types
+    from gradsift.values import Exact, FewBits, ValueType, register_value_type, value_type, value_types
 
 _NAMES = {
     "checked": "densify difference stack top_k weighted_sum",
@@ -63,13 +69,14 @@ _NAMES = {
     "method": "Method check_pair",
     "planning": "Plan plan",
     "records.record": "Record",
-    "round": "apply",
     "schedule": "Constant Cosine StepDecay",
+    "server": "apply",
+    "server_step": "ServerOptimizer register_server_optimizer server_optimizer server_optimizers",
     "simulation.run": "Result simulate",
     "simulation.settings": "Settings",
     "sparse": "Sparse",
     "sparsify": "Round Sparsifier register_sparsifier sparsifier sparsifiers",
-    "values": "Exact ValueType register_value_type value_type value_types",
+    "values": "Exact FewBits ValueType register_value_type value_type value_types",
 }
 _MODULE = {name: module for module, names in _NAMES.items() for name in names.split()}
 
@@ -81,6 +88,7 @@ __all__ = [
     "Energy",
     "Exact",
     "FederatedData",
+    "FewBits",
     "GradsiftError",
     "LinkTime",
     "LocalComputation",
@@ -98,6 +106,7 @@ __all__ = [
     "Round",
     "RunError",
     "Search",
+    "ServerOptimizer",
     "Settings",
     "Sparse",
     "Sparsifier",
@@ -120,10 +129,13 @@ __all__ = [
     "register_controller",
     "register_cost_model",
     "register_local_computation",
+    "register_server_optimizer",
     "register_sparsifier",
     "register_value_type",
     "round_k",
     "round_probe_k",
+    "server_optimizer",
+    "server_optimizers",
     "simulate",
     "sparsifier",
     "sparsifiers",

@@ -179,7 +179,8 @@ class NormalizedTime(CostModel):
     """The paper's time (Section V): one gradient takes 1, a dense exchange, up and down, takes ``comm_time`` (beta).
 
     Times are multiples of the time of one gradient, ``comp_time``. A round with k elements takes
-    1 + comm_time * (k_up + k_down) / D, since each sparse element is two numbers and the dense exchange is 2D numbers.
+    1 + comm_time * (k_up + k_down) / D, since each sparse element is two numbers of 4 bytes and the dense exchange is
+    2D numbers; or less, if the bytes of the wire format are counted.
     """
 
     comm_time: float
@@ -190,9 +191,9 @@ class NormalizedTime(CostModel):
         check.real("comp_time", self.comp_time, low=0.0)
 
     def round_cost(self, traffic: Traffic) -> float:
-        """comp_time + comm_time * numbers / 2D, for the client with the most numbers."""
-        numbers = (traffic.up_numbers + traffic.down_numbers)[traffic.took_part]
-        return float(self.comp_time * traffic.steps + self.comm_time * numbers.max() / (2 * traffic.dim))
+        """comp_time * steps + comm_time * bytes / (8 D), for the client with the most bytes."""
+        sent = (traffic.up_bytes + traffic.down_bytes)[traffic.took_part]
+        return float(self.comp_time * traffic.steps + self.comm_time * sent.max() / (2 * NUMBER_BYTES * traffic.dim))
 
 
 @register_cost_model("link-time")

@@ -63,15 +63,24 @@ class OneGradient(LocalComputation):
 @register_local_computation("local-steps")
 @dataclass(frozen=True)
 class LocalSteps(LocalComputation):
-    """``steps`` gradient steps from the global weights; the client adds the sum of the gradients to its residual.
+    """``steps`` SGD steps from the global weights; the client adds its drift, over lr, to its residual.
 
-    With a dense sparsifier this is FedAvg (McMahan et al., AISTATS 2017). The residual does not affect the local steps.
+    The drift is the global weights minus the local weights after the last step. With a dense sparsifier this is FedAvg
+    (McMahan et al., AISTATS 2017). The residual does not affect the local steps.
     """
 
     steps: int
+    rate: float = 1.0  # the local step size is rate * lr
+    momentum: float = 0.0  # of the local steps; it starts anew in each round
+    weight_decay: float = 0.0  # adds weight_decay * weights to each gradient
+    residual_decay: float = 1.0  # the residual is multiplied by it before each round; 1 keeps all of it
 
     def __post_init__(self) -> None:
         check.integer("steps", self.steps, 1)
+        check.real("rate", self.rate, low=0.0)
+        check.real("momentum", self.momentum, 0.0, 1.0)
+        check.real("weight_decay", self.weight_decay, low=0.0)
+        check.real("residual_decay", self.residual_decay, 0.0, 1.0)
 
     @property
     def computations(self) -> int:
@@ -79,11 +88,22 @@ class LocalSteps(LocalComputation):
         return self.steps
 
     def accumulate(self, residual: Tensor, weights: Tensor, lr: float, add_gradients: AddGradients) -> None:
-        """a_i <- a_i + the sum of the gradients along the local steps."""
-        total = residual.new_zeros(residual.shape)
+        """a_i <- residual_decay * a_i + drift / lr."""
+        drift, velocity = residual.new_zeros(residual.shape), None
+        plain = (self.rate, self.momentum, self.weight_decay) == (1, 0, 0)
         for step in range(self.steps):
-            add_gradients(total, (total * -lr).add_(weights) if step else weights, step)
-        residual.add_(total)
+            local = (drift * -lr).add_(weights) if step else weights
+            if plain:  # then the drift is the sum of the gradients
+                add_gradients(drift, local, step)
+                continue
+            gradient = residual.new_zeros(residual.shape)
+            add_gradients(gradient, local, step)
+            gradient.add_(local, alpha=self.weight_decay)
+            velocity = gradient if velocity is None else velocity.mul_(self.momentum).add_(gradient)
+            drift.add_(velocity, alpha=self.rate)
+        if self.residual_decay != 1:
+            residual.mul_(self.residual_decay)
+        residual.add_(drift)
 
 
 @register_local_computation("periodic-averaging")

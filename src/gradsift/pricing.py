@@ -6,24 +6,31 @@ import numpy as np
 
 from gradsift.control.law import Prices
 from gradsift.cost import NUMBER_BYTES, Traffic, checked_cost
-from gradsift.method import Method
+from gradsift.method import EXACT, Method
 from gradsift.sampling import participants
-from gradsift.wire import expected_size
+from gradsift.values import ValueType
 
 EXAMPLES = 8  # rounds whose participation stands for all
 
 
 def expected_traffic(
-    dim: int, k: float, *, encoded_bytes: bool = True, values: str = "float32", buffers: int = 0, **others: Any
+    dim: int,
+    k: float,
+    *,
+    encoded_bytes: bool = True,
+    values: ValueType = EXACT,
+    down_values: ValueType = EXACT,
+    buffers: int = 0,
+    **others: Any,
 ) -> Traffic:
     """A round in which every client sends and receives k of ``dim`` elements, for any real k from 1 to ``dim``.
 
-    Uploads have ``values`` of this type of the wire format. Without ``encoded_bytes`` an element takes 8 bytes.
-    ``others`` are arguments of ``Traffic.of``.
+    Clients send ``values`` of this type, the server ``down_values``. Without ``encoded_bytes`` an element takes 8
+    bytes. ``others`` are arguments of ``Traffic.of``.
     """
     if encoded_bytes:
-        others["up_bytes"] = expected_size(dim, k, values=values) + NUMBER_BYTES * buffers
-        others["down_bytes"] = expected_size(dim, k) + NUMBER_BYTES * buffers
+        others["up_bytes"] = values.expected_size(dim, k) + NUMBER_BYTES * buffers
+        others["down_bytes"] = down_values.expected_size(dim, k) + NUMBER_BYTES * buffers
     return Traffic.of(dim, k, k, buffers=buffers, **others)
 
 
@@ -34,8 +41,13 @@ def prices(method: Method, dim: int, clients: int, per_round: int | None = None,
     """
     if method.cost.measured:
         return None
-    how: dict[str, Any] = {"encoded_bytes": method.encoded_bytes, "values": method.values.wire_type or "float32"}
-    how |= {"buffers": buffers, "dense_fallback": method.dense_fallback, "steps": method.local.computations}
+    how: dict[str, Any] = {"values": method.values, "down_values": method.down_values}
+    how |= {
+        "encoded_bytes": method.encoded_bytes,
+        "buffers": buffers,
+        "dense_fallback": method.dense_fallback,
+        "steps": method.local.computations,
+    }
     rounds = 1 if per_round is None or per_round >= clients else EXAMPLES
     took_part = np.zeros((rounds, clients), dtype=bool)
     for number, row in enumerate(took_part, start=1):

@@ -15,15 +15,15 @@ Shapes: D weights, N clients of which n take part; residual [n, D], uploads [n, 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gradsift import check, check_tensors, contract, weighing
+from gradsift import check, contract, weighing
 from gradsift.control import Observation, Proposal
 from gradsift.control.estimate import estimated_sign
 from gradsift.control.law import Prices
@@ -32,23 +32,12 @@ from gradsift.cost import NUMBER_BYTES, Traffic, checked_cost
 from gradsift.errors import GradsiftError
 from gradsift.method import Method
 from gradsift.records.record import Record, empty_record
+from gradsift.server import Server, advance, initial_memory
 from gradsift.sparse import Ragged, Sparse, Whole, densify, kept, nothing
 from gradsift.sparsify.base import Round, Sparsifier
 from gradsift.values import Exact
 
 Named = dict[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Server:
-    """The server's state between two rounds. Checkpoints store the fields under these names."""
-
-    weights: Tensor  # [D]
-    control: Any  # the controller's state
-    number: int = 0  # the number of the last completed round
-    steps: int = 0  # gradients computed so far by a client that took part in every round
-    offset: int = 0  # elements uploaded so far by such a client: ``Round.offset`` of the next round
-    spent: float = 0.0  # total cost of all rounds
 
 
 class Plan(NamedTuple):
@@ -88,9 +77,10 @@ class Outcome(NamedTuple):
     """The result of ``merge``."""
 
     server: Server
-    merged: Sparse  # B, the aggregate that the server sends back
+    merged: Sparse  # B, the aggregate of the uploads
+    sent: Sparse  # what the server sends back: B, or the rounded update if ``method.plain_step`` is not set
     probe_weights: Tensor | None  # [D] the weights as a round at k' would have left them; None without a probe
-    probe_change: Tensor | None  # [D] B' - B; None without a probe
+    probe_change: Tensor | None  # [D] B' - B, or else what it changes in the weights; None without a probe
     observation: Observation | None  # for ``observe``, still without losses; None if the controller does not learn
     record: Record  # still without losses and ``counts``
     counts: Named  # columns of the record that are still on the device: "contribution" [n], "probe_elements" []
@@ -98,7 +88,8 @@ class Outcome(NamedTuple):
 
 def start(method: Method, weights: Tensor) -> Server:
     """The server before the first round."""
-    return Server(weights, method.controller.init(len(weights), method.seed))
+    control = method.controller.init(len(weights), method.seed)
+    return Server(weights, control, memory=initial_memory(method, weights))
 
 
 def priced(method: Method, server: Server, prices: Prices | None) -> Server:
@@ -181,11 +172,11 @@ def merge(
         merged = method.sparsifier.merge(uploads, share, plan.rnd)
         contract.check_merged(method, plan.rnd, uploads, merged)
     merged = merged.to(weights.device)
-    after = stepped(weights, merged, plan.lr)
+    after, sent = advance(method, server, merged, plan.lr)
     counts = {"contribution": kept_elements(uploads, merged.to(uploads.values.device))}
     if mass is not None and uploads.size:
         counts["waiting"] = weighing.waiting(uploads, merged.to(uploads.values.device), share, mass)
-    traffic = count_traffic(method, plan, participation, uploads, merged)
+    traffic = count_traffic(method, plan, participation, uploads, sent)
     cost = checked_cost(method.cost, traffic)
     # theta(k) excludes the probe's message, because it is compared with theta(k').
     fraction = float(participation.took_part.mean())
@@ -196,19 +187,23 @@ def merge(
         truncated, probed = _probe(method.sparsifier, uploads, share, plan.rnd, smaller)
         probed = probed.to(weights.device)
         not_made = participation._replace(seconds=None)  # so nobody knows how long it would have taken
-        probe_cost = checked_cost(method.cost, count_traffic(method, plan, not_made, truncated, probed))
+        at_probe, probe_sent = advance(method, server, probed, plan.lr)
+        probe_cost = checked_cost(method.cost, count_traffic(method, plan, not_made, truncated, probe_sent))
         observation = observation._replace(probe_cost=probe_cost, used_probe_k=smaller.k)
-        change = densify(probed).to(after).sub_(densify(merged))
-        probe_weights = after.sub(change, alpha=plan.lr)
+        if method.plain_step:
+            change = densify(probed).to(weights).sub_(densify(merged))
+            probe_weights = after.weights.sub(change, alpha=plan.lr)
+        else:
+            probe_weights = at_probe.weights
+            change = after.weights - probe_weights
         counts["probe_elements"] = change.count_nonzero()
         if method.charge_probe:
             indices = change.nonzero().squeeze(-1)
             message = Sparse(indices, change[indices], uploads.dim)
-            traffic = count_traffic(method, plan, participation, uploads, merged, message)
+            traffic = count_traffic(method, plan, participation, uploads, sent, message)
             cost = checked_cost(method.cost, traffic)
     done = replace(
-        server,
-        weights=after,
+        after,
         number=plan.rnd.number,
         steps=server.steps + plan.steps,
         offset=server.offset + uploads.size,
@@ -219,7 +214,7 @@ def merge(
     record["up_bytes"], record["down_bytes"] = float(traffic.up_bytes.sum()), float(traffic.down_bytes.sum())
     record["clients"] = int(traffic.took_part.sum())
     learned = observation if method.controller.learns or method.controller.weighs else None
-    return Outcome(done, merged, probe_weights, change, learned, record, counts)
+    return Outcome(done, merged, sent, probe_weights, change, learned, record, counts)
 
 
 def _probe(sparsifier: Sparsifier, uploads: Sparse, share: Tensor, rnd: Round, smaller: Round) -> tuple[Sparse, Sparse]:
@@ -272,23 +267,6 @@ def note_counts(record: Record, counts: Named, participation: Participation) -> 
         record["probe_elements"] = int(counts["probe_elements"])
 
 
-def stepped(weights: Tensor, merged: Sparse, lr: float) -> Tensor:
-    """Equation (1): the weights after a step of size ``lr`` along the sparse gradient ``merged``."""
-    if isinstance(merged, Whole):
-        return weights.sub(merged.values.to(weights), alpha=lr)
-    return weights.index_add(0, merged.indices, merged.values.to(weights), alpha=-lr)
-
-
-def apply(weights: Tensor, merged: Sparse, lr: float) -> Tensor:
-    """``stepped``, with its arguments checked."""
-    check.real("lr", lr, low=0.0)
-    check_tensors.sparse("merged", merged, rows=False)
-    if weights.dim() != 1 or weights.shape[0] != merged.dim:
-        raise GradsiftError(f"weights must have shape [{merged.dim}], as merged has, got {list(weights.shape)}")
-    check_tensors.finite("weights", weights)
-    return stepped(weights, merged, lr)
-
-
 def kept_elements(uploads: Sparse, merged: Sparse) -> Tensor:
     """[n] how many elements of each client's upload the server kept."""
     if isinstance(uploads, Whole):
@@ -311,10 +289,10 @@ def count_traffic(
     plan: Plan,
     participation: Participation,
     uploads: Sparse,
-    merged: Sparse,
+    sent: Sparse,
     probe: Sparse | None = None,
 ) -> Traffic:
-    """The traffic of a round with these messages; ``probe`` is the probe's message, where it is charged."""
+    """The traffic of a round in which the server sends ``sent``, and the probe's message where it is charged."""
     took_part = participation.took_part
     buffers = participation.buffers if uploads.size else 0
     up: int | NDArray[np.int64] = uploads.size
@@ -325,12 +303,12 @@ def count_traffic(
     if method.encoded_bytes:
         up_bytes = np.zeros(len(took_part))
         up_bytes[took_part] = method.values.encoded_size(uploads) + NUMBER_BYTES * buffers
-        down_bytes = float(Exact().encoded_size(merged)) + NUMBER_BYTES * buffers
+        down_bytes = float(method.down_values.encoded_size(sent)) + NUMBER_BYTES * buffers
         down_bytes += 0.0 if probe is None else float(Exact().encoded_size(probe))
     return Traffic.of(
         uploads.dim,
         up,
-        merged.size,
+        sent.size,
         took_part=took_part,
         dense=method.sparsifier.dense,
         probe=0 if probe is None else probe.size,

@@ -1,6 +1,9 @@
-"""Value types: how the values of an upload are rounded, and how many bytes they take.
+"""Value types: how the values of a message are rounded, and how many bytes they take.
 
-The rounding error stays in the client's residual, because the client subtracts the rounded value from it.
+The rounding error stays in the client's residual, because the client subtracts the rounded value from it, and in the
+server's memory.
+
+Shapes: a message [k], or [N, k] of N clients.
 """
 
 from abc import ABC, abstractmethod
@@ -8,9 +11,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from gradsift import wire
+from gradsift import check, wire
 from gradsift.registry import Registry
 from gradsift.sparse import Sparse
 
@@ -34,6 +39,10 @@ class ValueType(ABC):
         if not rounded.size:
             return np.zeros(rounded.indices.shape[:-1], dtype=np.int64)
         return wire.encoded_size(rounded, values=self.wire_type)
+
+    def expected_size(self, dim: int, k: float) -> float:
+        """An estimate of the encoded size in bytes of the k largest of ``dim`` elements."""
+        return wire.expected_size(dim, k, values=self.wire_type or "float32")
 
 
 _REGISTRY: Registry[ValueType] = Registry("value type", ValueType)  # type: ignore[type-abstract]
@@ -110,3 +119,82 @@ class Int8(_WireType):
     """Integers from -127 to 127 times one scale per message: 8 bits before entropy coding."""
 
     type: ClassVar[str] = "int8"
+
+
+@register_value_type("few-bits")
+@dataclass(frozen=True)
+class FewBits(ValueType):
+    """A sign and one of 2^(bits - 1) levels, which each message has in a table of its own: 1 to 8 bits.
+
+    Zeros stay zeros. Levels are the means of bins that are equally wide in log |value|. With ``stochastic``, levels are
+    equally far apart in log |value|, and a value goes up or down at random, so that it is right on average. The draw
+    depends only on the value and its index: a repeated run repeats it.
+    """
+
+    bits: int
+    stochastic: bool = False
+
+    def __post_init__(self) -> None:
+        check.integer("bits", self.bits, 1, 8)
+        check.boolean("stochastic", self.stochastic)
+
+    def rounded(self, message: Sparse) -> Sparse:
+        """The message with each value replaced by its level."""
+        if not message.size:
+            return message
+        levels = min(2 ** (self.bits - 1), 127)  # a table of the wire format has 128 entries, one of them for zero
+        size = message.values.abs().double()
+        rounded = _drawn(message, size, levels) if self.stochastic else _means(size, levels)
+        return message.with_values(rounded.to(message.values.dtype).copysign(message.values))
+
+    def expected_size(self, dim: int, k: float) -> float:
+        """That of an index, a sign and a level for each element, and of the table."""
+        return wire.expected_size(dim, k, bits=self.bits)
+
+
+def _range(size: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The smallest and the largest size of each row that bins are made for; sizes as integers, and the unit of these.
+
+    Sums of integers do not depend on their order, nor on the device. In a dense message sizes may be arbitrarily small:
+    those below a quarter of the mean, which a message of the largest elements hardly has, all go to the first bin.
+    """
+    largest = size.amax(-1, keepdim=True)
+    largest = largest.where(largest > 0, 1.0)
+    unit = largest * 2.0 ** -min(40, 62 - size.shape[-1].bit_length())
+    whole = (size / unit).round().long()
+    count = (size > 0).sum(-1, keepdim=True).clamp(min=1)
+    mean = whole.sum(-1, keepdim=True) / count * unit
+    smallest = size.where(size > 0, torch.inf).amin(-1, keepdim=True)
+    return torch.maximum(smallest, mean / 4).minimum(largest), largest, whole, unit
+
+
+def _means(size: Tensor, levels: int) -> Tensor:
+    """Each size replaced by the mean of its bin."""
+    smallest, largest, whole, unit = _range(size)
+    inner = torch.arange(1, levels, dtype=size.dtype, device=size.device) / levels
+    bins = torch.searchsorted(smallest * (largest / smallest) ** inner, size, right=True)
+    totals = whole.new_zeros((*size.shape[:-1], levels)).scatter_add_(-1, bins, whole)
+    counts = torch.zeros_like(totals).scatter_add_(-1, bins, (size > 0).long())
+    return (totals / counts.clamp(min=1) * unit).gather(-1, bins).where(size > 0, 0.0)
+
+
+def _drawn(message: Sparse, size: Tensor, levels: int) -> Tensor:
+    """Each size replaced by the level below or above it at random, or by zero if there is none below."""
+    smallest, largest, _, _ = _range(size)
+    power = torch.linspace(1.0 if levels == 1 else 0.0, 1.0, levels, dtype=size.dtype, device=size.device)
+    above = (smallest * (largest / smallest) ** power).to(message.values.dtype).double()
+    above[..., -1:] = largest
+    nodes = torch.cat([torch.zeros_like(largest), above], dim=-1)
+    place = torch.searchsorted(above, size, right=True)
+    low, high = nodes.gather(-1, place), nodes.gather(-1, (place + 1).clamp(max=levels))
+    chance = (size - low) / (high - low).clamp(min=torch.finfo(size.dtype).tiny)
+    return torch.where(_uniform(message.values, message.indices) < chance, high, low)
+
+
+def _uniform(values: Tensor, indices: Tensor) -> Tensor:
+    """Numbers in [0, 1), one for each value and index, by the mixing function of SplitMix64 (Steele et al., 2014)."""
+    mixed = values.double().view(torch.int64) ^ (indices * -7046029254386353131)  # wraps around, as all products here
+    for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
+        mixed = (mixed ^ (mixed >> shift & (1 << 64 - shift) - 1)) * factor
+    mixed ^= mixed >> 31 & (1 << 33) - 1
+    return (mixed >> 11 & (1 << 53) - 1).double() * 2.0**-53

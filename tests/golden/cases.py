@@ -161,7 +161,7 @@ def on_flower(
             lr=0.3,
             fraction_train=fraction,
             fraction_evaluate=0,
-            **options,
+            **{"encoded_bytes": "cost" in options, **options},  # normalised time counted numbers then
         )
         grid, arrays, config = (
             LocalGrid(lambda: gradient_app(task), 4),

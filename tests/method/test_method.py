@@ -37,6 +37,7 @@ from gradsift.control import unchecked as bare_controller
 from gradsift.control.fixed import Fixed
 from gradsift.control.planned import Planned
 from gradsift.local import AddGradients, PeriodicAveraging
+from gradsift.method import SLOTS
 from gradsift.sparsify import unchecked as bare_sparsifier
 from gradsift.sparsify.base import TopKUpload
 from gradsift.sparsify.fab_top_k import FabTopK
@@ -233,8 +234,8 @@ def test_a_description_is_json_and_the_same_again(name: str) -> None:
     described = method.describe()
     assert json.loads(json.dumps(described, allow_nan=False)) == described
     assert Method.of(**METHODS[name]).describe() == described
-    assert set(described) == {"local", "sparsifier", "values", "controller", "cost", "lr"}
-    for slot in ("local", "sparsifier", "values", "controller"):
+    assert set(described) == {*SLOTS, "lr"}
+    for slot in set(SLOTS) - {"cost"}:
         assert described[slot]["name"] == getattr(method, slot).name
     assert "0x" not in json.dumps(described)
 

@@ -24,7 +24,8 @@ from gradsift.control import K
 from gradsift.control.base import Observation, Proposal
 from gradsift.cost import CostModel, Traffic
 from gradsift.records.record import COLUMNS
-from gradsift.round import Outcome, Participation, Plan, Server
+from gradsift.round import Outcome, Participation, Plan
+from gradsift.server import Server, stepped
 from gradsift.sparse import nothing
 from gradsift.sparsify import unchecked
 from gradsift.wire import Limits, decode
@@ -600,7 +601,7 @@ def test_whole_vectors_are_kept_as_a_whole() -> None:
 def test_stepping_makes_new_weights(case: Case) -> None:
     _, _, outcome = merged(case)
     step: Callable[..., Tensor]
-    for step in (round.stepped, gradsift.apply):
+    for step in (stepped, gradsift.apply):
         with unchanged(case.server.weights, outcome.merged):
             after = step(case.server.weights, outcome.merged, 0.25)
         assert torch.equal(after, case.server.weights - 0.25 * densify(outcome.merged))

@@ -118,7 +118,7 @@ def test_the_price_is_that_of_the_cost_model() -> None:
         assert checked_cost(plan.cost, traffic) == plan.planned.seconds
     plain = expected_traffic(1000, 12.5, clients=2, encoded_bytes=False)
     assert plain.up_bytes.tolist() == Traffic.of(1000, 12.5, 12.5, clients=2).up_bytes.tolist() == [100, 100]
-    small = expected_traffic(1000, 50, clients=1, values="int8")
+    small = expected_traffic(1000, 50, clients=1, values=gradsift.value_type("int8"))
     assert small.up_bytes[0] < small.down_bytes[0] == expected_size(1000, 50)
 
 

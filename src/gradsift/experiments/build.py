@@ -12,11 +12,12 @@ import torch
 from torch import nn
 
 import gradsift
-from gradsift import FederatedData, control, cost, local, sparsify, values
+from gradsift import FederatedData, control, cost, local, server_step, sparsify, values
 from gradsift.data import load
 from gradsift.data.load import check_files
 from gradsift.errors import UsageError
 from gradsift.experiments.settings import BY_NAME, DEFAULT_CONTROLLER, literal
+from gradsift.method import EXACT_BITS
 from gradsift.models import model as model_named
 from gradsift.records.stop import STOPS
 from gradsift.registry import MissingOptions, construct, nearest
@@ -36,6 +37,10 @@ SLOTS = {
     "local": Slot("local computation", local.local_computation, local.local_computations, local.describe),
     "sparsifier": Slot("sparsifier", sparsify.sparsifier, sparsify.sparsifiers, sparsify.describe),
     "values": Slot("value type", values.value_type, values.value_types, values.describe),
+    "down_values": Slot("value type", values.value_type, values.value_types, values.describe),
+    "server": Slot(
+        "server optimizer", server_step.server_optimizer, server_step.server_optimizers, server_step.describe
+    ),
     "controller": Slot("controller", control.controller, control.controllers, control.describe),
     "cost": Slot("cost", cost.cost_model, cost.cost_models, cost.describe),
 }
@@ -48,7 +53,7 @@ PAPER_K, PAPER_DIM = 1000, 444_062  # the paper's fixed k and the size of its mo
 # Settings that are arguments of ``gradsift.simulate`` under the same name.
 PASSED_ON = (
     *("batch_size", "seed", "clients_per_round", "delay", "probe_samples", "charge_probe", "dense_fallback"),
-    *("encoded_bytes", "buffers", "eval_every", "checkpoint_every"),
+    *("buffers", "eval_every", "checkpoint_every"),
 )
 
 
@@ -69,17 +74,19 @@ def simulate_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
         "device": pick_device(settings["device"]),
         "dtype": pick_dtype(settings["dtype"]),
         **{name: settings[name] for name in (*STOPS, *PASSED_ON)},
+        "encoded_bytes": settings["encoded_bytes"] or settings["bits"] is not None,
     }
 
 
 def method_parts(settings: Mapping[str, Any], dim: int) -> dict[str, Any]:
-    """Return the five parts of the method and the step size, for a model with ``dim`` parameters."""
+    """Return the parts of the method and the step size, for a model with ``dim`` parameters."""
     for slot in SLOTS:  # import all modules first, since one may register a part that another setting names
         class_name(settings[slot] or "")
     return {
         "local": make_local(settings),
         "sparsifier": make_sparsifier(settings),
-        "values": make_slot(settings, "values", settings["values"] or "exact"),
+        **_make_values(settings),
+        "server": make_slot(settings, "server", settings["server"] or "sgd"),
         "controller": make_controller(settings, dim),
         "cost": make_cost(settings),
         "lr": make_schedule(settings),
@@ -177,11 +184,30 @@ def make_sparsifier(settings: Mapping[str, Any]) -> gradsift.Sparsifier:
 
 def make_local(settings: Mapping[str, Any]) -> gradsift.LocalComputation:
     """Make the local computation with its options; without ``--local`` it is that of the sparsifier."""
+    if settings["local_steps"] is not None:
+        if settings["local"] is not None:
+            raise UsageError(f"--local-steps and --local {settings['local']} both say what a client computes")
+        return cast(
+            gradsift.LocalComputation, make_slot(settings, "local", "local-steps", steps=settings["local_steps"])
+        )
     if settings["local"] is not None:
         return cast(gradsift.LocalComputation, make_slot(settings, "local", settings["local"]))
     if "local" in settings["set"]:
         raise UsageError(f"--set local.{next(iter(settings['set']['local']))} needs --local NAME")
     return make_sparsifier(settings).local
+
+
+def _make_values(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the value types up and down, from their names or from the numbers of bits."""
+    if settings["bits"] is None:
+        return {slot: make_slot(settings, slot, settings[slot] or "exact") for slot in ("values", "down_values")}
+    for slot in ("values", "down_values"):
+        if settings[slot] is not None:
+            raise UsageError(f"--bits and {BY_NAME[slot].flag} {settings[slot]} both say how values are rounded")
+    return {
+        slot: values.Exact() if bits == EXACT_BITS else make_slot(settings, slot, "few-bits", bits=bits)
+        for slot, bits in zip(("values", "down_values"), settings["bits"], strict=True)
+    }
 
 
 def ignores_k(settings: Mapping[str, Any]) -> bool:

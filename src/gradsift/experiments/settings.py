@@ -10,7 +10,8 @@ from gradsift.errors import UsageError
 from gradsift.registry import nearest
 
 DEFAULT_CONTROLLER = "planned"
-PARTS = ("data", "model", "local", "sparsifier", "values", "controller", "cost", "lr")  # valid parts in --set
+# Valid parts in --set.
+PARTS = ("data", "model", "local", "sparsifier", "values", "down_values", "server", "controller", "cost", "lr")
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,12 @@ def integer(text: str) -> int:
     return int(value)
 
 
+def bit_numbers(text: str) -> tuple[int, int]:
+    """Parse the numbers of bits up and down; one number is for both."""
+    up, _, down = text.partition(",")
+    return integer(up), integer(down or up)
+
+
 GROUPS = {
     "data and model": (
         Option("data", str, "digits", "digits, femnist, cifar10, .npz file, LEAF or CIFAR folder, or module:function"),
@@ -53,7 +60,13 @@ GROUPS = {
     "method, each part by a name from `gradsift list` or as module:Class": (
         Option("local", str, None, "what a client computes in a round (default: what goes with the sparsifier)"),
         Option("sparsifier", str, "fab-top-k", "which elements are sent"),
-        Option("values", str, None, "how the sent values are rounded: float16, bfloat16, int8, ... (default: exact)"),
+        Option("local_steps", integer, None, "steps of a client from the global weights in a round (default: 1)", "H"),
+        Option(
+            "values", str, None, "how the values that clients send are rounded: few-bits, int8, ...; default: exact"
+        ),
+        Option("down_values", str, None, "how the values that the server sends are rounded (default: exact)"),
+        Option("bits", bit_numbers, None, "bits of a value up and down, such as 2,4: 1 to 8, or 32 if exact", "N,N"),
+        Option("server", str, None, "the server's optimizer: sgd (default) or momentum"),
         Option(
             "controller",
             str,

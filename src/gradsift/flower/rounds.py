@@ -21,7 +21,8 @@ from gradsift.errors import RunError
 from gradsift.flower.protocol import NEVER, Report, checksum
 from gradsift.method import Method
 from gradsift.records.record import Record
-from gradsift.round import Named, Outcome, Participation, Plan, Server
+from gradsift.round import Named, Outcome, Participation, Plan
+from gradsift.server import Server
 from gradsift.sparse import Sparse, kept, stack
 
 

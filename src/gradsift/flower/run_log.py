@@ -24,7 +24,7 @@ from gradsift.method import COUNTING, Method
 from gradsift.records.files import Arrays, Facts
 from gradsift.records.folder import CONFIG, RunFolder, check_free, read_config
 from gradsift.records.record import Record
-from gradsift.round import Server
+from gradsift.server import Server
 from gradsift.sparse import Sparse
 
 DRIVER = "flower"  # in config.json

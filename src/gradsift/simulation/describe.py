@@ -8,13 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from gradsift.data.federated import FederatedData
-from gradsift.describe import options, plain, qualified_name, text, versions
+from gradsift.describe import options, plain, qualified_name, slot, text, versions
 from gradsift.method import COUNTING
 from gradsift.records.stop import StopWhen
+from gradsift.server_step import SGD
 from gradsift.simulation.engine import Engine
 from gradsift.simulation.losses import Loss
+from gradsift.values import Exact
 
 FREE = ("versions", "stop", "start")  # keys that may differ when a run is resumed
+ADDED = {"down_values": slot(Exact()), "server": slot(SGD())}  # what runs had before there were these slots
 
 JSON = dict[str, Any]
 

@@ -24,7 +24,8 @@ from gradsift.records.record import Record
 from gradsift.records.stop import StopWhen
 from gradsift.registry import nearest
 from gradsift.schedule import Schedule
-from gradsift.simulation.describe import FREE, describe
+from gradsift.server_step import ServerOptimizer
+from gradsift.simulation.describe import ADDED, FREE, describe
 from gradsift.simulation.engine import Engine
 from gradsift.simulation.interrupt import stop_on_signals
 from gradsift.simulation.losses import Loss
@@ -69,6 +70,10 @@ def simulate(
     cost: str | CostModel | None = None,
     local: str | LocalComputation | None = None,
     values: str | ValueType = "exact",
+    down_values: str | ValueType = "exact",
+    server: str | ServerOptimizer = "sgd",
+    local_steps: int | None = None,
+    bits: int | tuple[int, int] | None = None,
     lr: float | Schedule = 0.01,
     rounds: int = 500,
     cost_budget: float | None = None,
@@ -85,13 +90,15 @@ def simulate(
 ) -> Result:
     """Train a copy of ``model`` over the clients of ``data``; returns the trained model and the records of all rounds.
 
-    ``loss(outputs, targets)`` is the mean over a batch. The five slots take names or objects: ``sparsifier`` says which
+    ``loss(outputs, targets)`` is the mean over a batch. The slots take names or objects: ``sparsifier`` says which
     elements travel, ``controller`` how many, ``local`` what a client computes in a round (by default what goes with the
-    sparsifier), ``values`` how values are rounded, ``cost`` what a round costs (by default the paper's normalised time
-    with comm_time 10). ``lr`` is the step size, a number or a function of the round. The run ends after ``rounds``, or
-    when ``cost_budget`` is spent, or when an evaluation reaches ``target_loss`` or ``target_accuracy``. ``settings``
-    are seed (0), charge_probe, dense_fallback, encoded_bytes, and the fields of ``gradsift.Settings``: batch_size (32),
-    clients_per_round (all), delay (0), eval_every (10), ...
+    sparsifier), ``values`` and ``down_values`` how the values that clients and server send are rounded, ``server``
+    which step is made of an update, ``cost`` what a round costs (by default the paper's normalised time with comm_time
+    10). ``local_steps=16`` is short for ``local=LocalSteps(16)``, ``bits=(2, 4)`` for values of 2 bits up and 4 bits
+    down, and encoded_bytes. ``lr`` is the step size, a number or a function of the round. The run ends after
+    ``rounds``, or when ``cost_budget`` is spent, or when an evaluation reaches ``target_loss`` or ``target_accuracy``.
+    ``settings`` are seed (0), charge_probe, dense_fallback, encoded_bytes, and the fields of ``gradsift.Settings``:
+    batch_size (32), clients_per_round (all), delay (0), eval_every (10), ...
 
     With ``out`` the run writes a run folder with its configuration, records and checkpoints, one every
     ``checkpoint_every`` rounds and one at the end; ``resume=True`` continues it (all arguments must be the same, except
@@ -103,7 +110,8 @@ def simulate(
         raise GradsiftError("resume=True needs out=, the folder to resume")
     stop = StopWhen(rounds, cost_budget, target_loss, target_accuracy)
     place = None if out is None else check.path("out", out)
-    slots = {"sparsifier": sparsifier, "controller": controller, "cost": cost, "local": local, "values": values}
+    slots: dict[str, Any] = {"sparsifier": sparsifier, "controller": controller, "cost": cost, "local": local}
+    slots |= {"values": values, "down_values": down_values, "server": server, "local_steps": local_steps, "bits": bits}
     resumed = place if resume else None
     engine = _engine(model, loss, data, {**slots, "lr": lr}, settings, resumed, device, dtype)
     config = describe(engine, model, loss, data, stop)
@@ -184,7 +192,10 @@ def _folder(path: Path, config: dict[str, Any], extra: dict[str, Any], engine: E
     folder = RunFolder.open(path)
     try:
         changed = [
-            line for key in given if key not in FREE for line in differences(folder.config.get(key), given[key], key)
+            line
+            for key in given
+            if key not in FREE
+            for line in differences(folder.config.get(key, ADDED.get(key)), given[key], key)
         ]
         if changed:
             raise GradsiftError(f"{path} is another run: {'; '.join(changed)}")

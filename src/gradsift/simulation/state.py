@@ -13,7 +13,7 @@ from torch import Tensor
 from gradsift.control import Observation
 from gradsift.errors import GradsiftError
 from gradsift.records.files import Arrays, Facts
-from gradsift.round import Server
+from gradsift.server import Server
 from gradsift.simulation.flat import Named
 
 
@@ -73,11 +73,13 @@ class State:
             weights = group("pending/")
             observation = Observation.from_json(facts["pending"])
             pending = Pending(observation, weights["before"], weights["after"], weights.get("probe"))
-        server = Server(tensors["weights"], **{name: facts[name] for name in _SERVER_FACTS})
+        numbers = {name: facts[name] for name in _SERVER_FACTS}
+        server = Server(tensors["weights"], memory=group("memory/"), **numbers)
         return State(server, tensors["residual"], group("buffers/"), group("local_buffers/"), pending)
 
     def _tensors(self) -> Named:
         tensors = {"weights": self.server.weights, "residual": self.residual}
+        tensors |= {f"memory/{name}": value for name, value in self.server.memory.items()}
         tensors |= {f"buffers/{name}": value for name, value in self.buffers.items()}
         return tensors | {f"local_buffers/{name}": value for name, value in self.local_buffers.items()}
 
