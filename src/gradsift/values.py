@@ -131,7 +131,7 @@ class FewBits(ValueType):
     depends only on the value and its index: a repeated run repeats it.
     """
 
-    bits: int
+    bits: int = 2
     stochastic: bool = False
 
     def __post_init__(self) -> None:
@@ -144,56 +144,57 @@ class FewBits(ValueType):
             return message
         levels = min(2 ** (self.bits - 1), 127)  # a table of the wire format has 128 entries, one of them for zero
         size = message.values.abs().double()
-        rounded = _drawn(message, size, levels) if self.stochastic else _means(size, levels)
-        return message.with_values(rounded.to(message.values.dtype).copysign(message.values))
+        largest = size.amax(-1, keepdim=True)
+        part = size / largest.where(largest > 0, 1.0)  # of the largest
+        rounded = _drawn(part, levels, _uniform(message)) if self.stochastic else _means(part, levels)
+        return message.with_values((rounded * largest).to(message.values.dtype).copysign(message.values))
 
     def expected_size(self, dim: int, k: float) -> float:
         """That of an index, a sign and a level for each element, and of the table."""
         return wire.expected_size(dim, k, bits=self.bits)
 
 
-def _range(size: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The smallest and the largest size of each row that bins are made for; sizes as integers, and the unit of these.
+def _fixed_point(part: Tensor) -> tuple[Tensor, float]:
+    """Numbers from 0 to 1 as integers, and their unit: a sum of integers does not depend on its order or the device."""
+    unit = 2.0 ** -min(40, 62 - part.shape[-1].bit_length())
+    return (part / unit).round().long(), unit
 
-    Sums of integers do not depend on their order, nor on the device. In a dense message sizes may be arbitrarily small:
-    those below a quarter of the mean, which a message of the largest elements hardly has, all go to the first bin.
+
+def _smallest(part: Tensor) -> Tensor:
+    """The smallest size of each row that bins are made for.
+
+    In a dense message sizes may be arbitrarily small: those below a quarter of the mean, which a message of the largest
+    elements hardly has, all go to the first bin.
     """
-    largest = size.amax(-1, keepdim=True)
-    largest = largest.where(largest > 0, 1.0)
-    unit = largest * 2.0 ** -min(40, 62 - size.shape[-1].bit_length())
-    whole = (size / unit).round().long()
-    count = (size > 0).sum(-1, keepdim=True).clamp(min=1)
-    mean = whole.sum(-1, keepdim=True) / count * unit
-    smallest = size.where(size > 0, torch.inf).amin(-1, keepdim=True)
-    return torch.maximum(smallest, mean / 4).minimum(largest), largest, whole, unit
+    whole, unit = _fixed_point(part)
+    mean = whole.sum(-1, keepdim=True) * unit / (part > 0).sum(-1, keepdim=True).clamp(min=1)
+    smallest = part.where(part > 0, 1.0).amin(-1, keepdim=True)
+    return torch.maximum(smallest, mean / 4).clamp(max=1.0)
 
 
-def _means(size: Tensor, levels: int) -> Tensor:
+def _means(part: Tensor, levels: int) -> Tensor:
     """Each size replaced by the mean of its bin."""
-    smallest, largest, whole, unit = _range(size)
-    inner = torch.arange(1, levels, dtype=size.dtype, device=size.device) / levels
-    bins = torch.searchsorted(smallest * (largest / smallest) ** inner, size, right=True)
-    totals = whole.new_zeros((*size.shape[:-1], levels)).scatter_add_(-1, bins, whole)
-    counts = torch.zeros_like(totals).scatter_add_(-1, bins, (size > 0).long())
-    return (totals / counts.clamp(min=1) * unit).gather(-1, bins).where(size > 0, 0.0)
+    power = 1 - torch.arange(1, levels, dtype=part.dtype, device=part.device) / levels
+    bins = torch.searchsorted(_smallest(part) ** power, part, right=True)
+    whole, unit = _fixed_point(part)
+    totals = whole.new_zeros((*part.shape[:-1], levels)).scatter_add_(-1, bins, whole)
+    counts = torch.zeros_like(totals).scatter_add_(-1, bins, (part > 0).long())
+    return (totals / counts.clamp(min=1) * unit).gather(-1, bins).where(part > 0, 0.0)
 
 
-def _drawn(message: Sparse, size: Tensor, levels: int) -> Tensor:
+def _drawn(part: Tensor, levels: int, uniform: Tensor) -> Tensor:
     """Each size replaced by the level below or above it at random, or by zero if there is none below."""
-    smallest, largest, _, _ = _range(size)
-    power = torch.linspace(1.0 if levels == 1 else 0.0, 1.0, levels, dtype=size.dtype, device=size.device)
-    above = (smallest * (largest / smallest) ** power).to(message.values.dtype).double()
-    above[..., -1:] = largest
-    nodes = torch.cat([torch.zeros_like(largest), above], dim=-1)
-    place = torch.searchsorted(above, size, right=True)
+    power = torch.linspace(0.0 if levels == 1 else 1.0, 0.0, levels, dtype=part.dtype, device=part.device)
+    above = _smallest(part) ** power
+    nodes = torch.cat([torch.zeros_like(above[..., :1]), above], dim=-1)
+    place = torch.searchsorted(above, part, right=True)
     low, high = nodes.gather(-1, place), nodes.gather(-1, (place + 1).clamp(max=levels))
-    chance = (size - low) / (high - low).clamp(min=torch.finfo(size.dtype).tiny)
-    return torch.where(_uniform(message.values, message.indices) < chance, high, low)
+    return torch.where(uniform * (high - low) < part - low, high, low)
 
 
-def _uniform(values: Tensor, indices: Tensor) -> Tensor:
-    """Numbers in [0, 1), one for each value and index, by the mixing function of SplitMix64 (Steele et al., 2014)."""
-    mixed = values.double().view(torch.int64) ^ (indices * -7046029254386353131)  # wraps around, as all products here
+def _uniform(message: Sparse) -> Tensor:
+    """A number in [0, 1) for each value and its index, by the mixing function of SplitMix64 (Steele et al., 2014)."""
+    mixed = message.values.double().view(torch.int64) ^ (message.indices * -7046029254386353131)  # products wrap around
     for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
         mixed = (mixed ^ (mixed >> shift & (1 << 64 - shift) - 1)) * factor
     mixed ^= mixed >> 31 & (1 << 33) - 1

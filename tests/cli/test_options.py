@@ -47,6 +47,7 @@ def test_every_setting_can_stand_in_a_file_under_its_own_name_or_with_dashes() -
     lines = []
     for option in options.RUN:
         kinds: dict[Any, str] = {str: '"x"', None: "true", float: "1.5", options.integer: "3"}
+        kinds[options.bit_numbers] = "[2, 4]"
         value = kinds[option.kind]
         lines.append(f"{option.name.replace('_', '-')} = {value}")
     settings = options.read_toml(written("\n".join(lines)))

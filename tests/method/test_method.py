@@ -256,9 +256,18 @@ def test_descriptions_by_hand() -> None:
         lr=third,
     )
     assert method.describe() == {
-        "local": {"name": "local-steps", "steps": 2},
+        "local": {
+            "name": "local-steps",
+            "steps": 2,
+            "rate": 1.0,
+            "momentum": 0.0,
+            "weight_decay": 0.0,
+            "residual_decay": 1.0,
+        },
         "sparsifier": {"name": "fub-top-k"},
         "values": {"name": "exact"},
+        "down_values": {"name": "exact"},
+        "server": {"name": "sgd", "rate": 1.0},
         "controller": {"name": "replay", "sequence": [3, 4.5]},
         "cost": {
             "class": "WeightedSum",

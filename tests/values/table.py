@@ -19,5 +19,6 @@ TABLE: dict[str, Row] = {
     "float32": Row({}, torch.float32, 2.0**-24),
     "float16": Row({}, torch.float32, 2.0**-11),
     "bfloat16": Row({}, torch.float32, 2.0**-8),
+    "few-bits": Row({}, None, 1.0),
     "int8": Row({}, torch.float32, 0.5 / 127 * (1 + 1e-6)),
 }

@@ -175,6 +175,8 @@ def _typed(file: Path, option: Option, value: Any) -> Any:
             raise UsageError(f"{file}: {option.name} must be true or false, got {value!r}")
         return value
     try:
+        if option.kind is bit_numbers and isinstance(value, list):
+            return option.kind(",".join(map(str, value)))
         if type(value) not in ((str,) if option.kind is str else (int, float)):
             raise ValueError
         return option.kind(str(value))
