@@ -154,9 +154,13 @@ class FewBits(ValueType):
         return wire.expected_size(dim, k, bits=self.bits)
 
 
-def _fixed_point(part: Tensor) -> tuple[Tensor, float]:
-    """Numbers from 0 to 1 as integers, and their unit: a sum of integers does not depend on its order or the device."""
-    unit = 2.0 ** -min(40, 62 - part.shape[-1].bit_length())
+def _fixed_point(part: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers from 0 to 1 as integers, and the unit of each row: a sum of integers does not depend on its order.
+
+    Nor on the device. The unit depends on how many numbers there are besides zeros, and so not on padding.
+    """
+    length = torch.frexp((part > 0).sum(-1, keepdim=True).double()).exponent  # in bits
+    unit = (torch.ones_like(length) << (length - 22).clamp(min=0)).double() * 2.0**-40
     return (part / unit).round().long(), unit
 
 
@@ -167,7 +171,7 @@ def _smallest(part: Tensor) -> Tensor:
     elements hardly has, all go to the first bin.
     """
     whole, unit = _fixed_point(part)
-    mean = whole.sum(-1, keepdim=True) * unit / (part > 0).sum(-1, keepdim=True).clamp(min=1)
+    mean = whole.sum(-1, keepdim=True).double() * unit / (part > 0).sum(-1, keepdim=True).clamp(min=1)
     smallest = part.where(part > 0, 1.0).amin(-1, keepdim=True)
     return torch.maximum(smallest, mean / 4).clamp(max=1.0)
 
@@ -179,7 +183,7 @@ def _means(part: Tensor, levels: int) -> Tensor:
     whole, unit = _fixed_point(part)
     totals = whole.new_zeros((*part.shape[:-1], levels)).scatter_add_(-1, bins, whole)
     counts = torch.zeros_like(totals).scatter_add_(-1, bins, (part > 0).long())
-    return (totals / counts.clamp(min=1) * unit).gather(-1, bins).where(part > 0, 0.0)
+    return (totals.double() / counts.clamp(min=1) * unit).gather(-1, bins).where(part > 0, 0.0)
 
 
 def _drawn(part: Tensor, levels: int, uniform: Tensor) -> Tensor:
