@@ -56,14 +56,16 @@ def advance(method: Method, server: Server, merged: Sparse, lr: float) -> tuple[
     if ERROR in memory:
         wanted = update.with_values(update.values + memory[ERROR][update.indices])
         update = method.down_values.rounded(wanted)
-        memory[ERROR] = memory[ERROR].index_copy(0, update.indices, wanted.values - update.values)
+        left = wanted.values - update.values.to(wanted.values)
+        memory[ERROR] = memory[ERROR].index_copy(0, update.indices, left)
     weights, memory = taken(method.server, server.weights, memory, update)
     return replace(server, weights=weights, memory=memory), update
 
 
 def taken(optimizer: ServerOptimizer, weights: Tensor, memory: Named, update: Sparse) -> tuple[Tensor, Named]:
     """The weights and the memory after the step that ``optimizer`` makes of a received update."""
-    changed, step = optimizer.step(memory, update)
+    own = {name: value for name, value in memory.items() if name != ERROR}
+    changed, step = optimizer.step(own, update.with_values(update.values.to(weights)))
     return stepped(weights, step, 1.0), {**memory, **changed}
 
 
