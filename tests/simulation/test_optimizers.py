@@ -1,0 +1,188 @@
+"""Optimizers of clients and server, and values of few bits both ways: whole runs, against the slow twin.
+
+What the textbooks say of them is in tests/simulation/test_textbooks.py.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import gradsift
+from gradsift import Cosine, FewBits, LinkTime, LocalSteps
+from gradsift.server_step import SGD, Momentum
+from gradsift.simulation.engine import Engine
+from tests.simulation import hand
+from tests.simulation.hand import assert_same, with_twin
+from tests.simulation.problems import blobs, mlp, sized
+from tests.simulation.test_run import assert_same_end
+from tests.simulation.ways import WAYS, going
+
+pytestmark = pytest.mark.slow  # many runs
+
+LOSS = nn.CrossEntropyLoss()
+DIM = 57
+SPARSIFIERS = gradsift.sparsifiers()
+LOCAL = LocalSteps(3, rate=0.5, momentum=0.7, weight_decay=0.02, residual_decay=0.9)
+NESTEROV = Momentum(momentum=0.6, nesterov=True, rate=0.8)
+ALL: dict[str, Any] = {"local": LOCAL, "values": FewBits(2), "down_values": FewBits(3), "server": NESTEROV}
+METHODS: dict[str, dict[str, Any]] = {
+    "local optimizer": {"local": LOCAL},
+    "few bits up": {"values": FewBits(2)},
+    "few bits down": {"down_values": FewBits(3)},
+    "one bit both ways": {"values": FewBits(1), "down_values": FewBits(1)},
+    "eight bits both ways": {"values": FewBits(8), "down_values": FewBits(8)},
+    "int8 down": {"down_values": "int8"},
+    "a rate": {"server": SGD(rate=0.4)},
+    "momentum": {"server": Momentum(0.7)},
+    "nesterov": {"server": NESTEROV},
+    "rounded momentum": {"down_values": FewBits(2), "server": Momentum(0.7)},
+    "all": ALL,
+}
+
+
+def controller(sparsifier: str, name: str = "extended-sign") -> gradsift.Controller[Any]:
+    """One that learns, where there is one for the sparsifier."""
+    if gradsift.sparsifier(sparsifier).dense:
+        return gradsift.controller("fixed", k=9)
+    return gradsift.controller(name, **({"window": 3} if name == "extended-sign" else {}))
+
+
+def check_run(sparsifier: str, control: str = "extended-sign", rounds: int = 8, **options: Any) -> Engine:
+    """A run of an engine is that of its slow twin."""
+    parts = (mlp(), LOSS, options.pop("data", None) or blobs(), sparsifier, controller(sparsifier, control))
+    engine, twin = with_twin(*parts, **{"lr": 0.1, **options})
+    for _ in range(rounds):
+        assert_same(engine, engine.step(), next(twin))
+    return engine
+
+
+@pytest.mark.parametrize(("clients_per_round", "delay"), [(None, 0), (4, 1)], ids=["all", "some, late"])
+@pytest.mark.parametrize("sparsifier", SPARSIFIERS)
+@pytest.mark.parametrize("method", METHODS)
+def test_runs_are_those_of_the_twin(method: str, sparsifier: str, clients_per_round: int | None, delay: int) -> None:
+    check_run(sparsifier, clients_per_round=clients_per_round, delay=delay, **METHODS[method])
+
+
+@pytest.mark.parametrize(("clients_per_round", "delay"), [(None, 1), (4, 0)], ids=["all, late", "some"])
+@pytest.mark.parametrize("sparsifier", SPARSIFIERS)
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_through_memory_is_the_same(
+    way: str, sparsifier: str, clients_per_round: int | None, delay: int
+) -> None:
+    with going(way):
+        check_run(sparsifier, clients_per_round=clients_per_round, delay=delay, clients_per_chunk=2, **ALL)
+
+
+@pytest.mark.parametrize("method", ["few bits down", "rounded momentum", "all"])
+@pytest.mark.parametrize("control", ["sign", "value", "exp3", "continuous-bandit", "planned"])
+def test_other_controllers_see_the_same(control: str, method: str) -> None:
+    """Their losses are those at the weights that rounding and momentum lead to, and at those of the probe."""
+    check_run("fab-top-k", control, clients_per_round=4, delay=1, rounds=12, **METHODS[method])
+
+
+@pytest.mark.parametrize("sparsifier", SPARSIFIERS)
+def test_schedules_costs_and_probe_charges_are_the_same(sparsifier: str) -> None:
+    cost = LinkTime(up_bandwidth=[50.0 * (1 + i) for i in range(6)], down_bandwidth=400.0, latency=0.1, compute=0.5)
+    options: dict[str, Any] = {
+        "cost": cost,
+        "lr": Cosine(0.3, rounds=12),
+        "charge_probe": True,
+        "probe_samples": 3,
+        "seed": 5,
+    }
+    check_run(sparsifier, rounds=10, clients_per_round=3, **options, **ALL)
+
+
+@pytest.mark.parametrize("sparsifier", SPARSIFIERS)
+@pytest.mark.parametrize("method", ["few bits up", "few bits down", "one bit both ways", "all"])
+def test_encoded_bytes_in_the_cost_are_the_same(method: str, sparsifier: str) -> None:
+    engine = check_run(sparsifier, encoded_bytes=True, clients_per_round=4, **METHODS[method])
+    assert engine.state.server.spent > 8  # a gradient in each round, and the bytes
+
+
+def test_small_clients_are_the_same() -> None:
+    check_run("fab-top-k", data=sized(20, 3, 12, 8, 1, 15), clients_per_chunk=2, **ALL)
+
+
+@pytest.mark.parametrize("stochastic", [False, True])
+@pytest.mark.parametrize("sparsifier", ["fab-top-k", "send-all"])
+def test_runs_repeat_to_the_bit(sparsifier: str, stochastic: bool) -> None:
+    """Draws of stochastic rounding too, which the twin cannot repeat: they depend on the last bit of a value."""
+    options = ALL | {"values": FewBits(2, stochastic), "down_values": FewBits(3, stochastic)}
+    one, other = (
+        hand.engine(mlp(), LOSS, blobs(), sparsifier, controller(sparsifier), dtype=torch.float32, **options)
+        for _ in range(2)
+    )
+    for _ in range(8):
+        assert one.step() == other.step()
+    assert torch.equal(one.state.server.weights, other.state.server.weights)
+    assert torch.equal(one.state.residual, other.state.residual)
+    assert one.state.server.memory.keys() == {"velocity", "error"}
+    for name, value in one.state.server.memory.items():
+        assert torch.equal(value, other.state.server.memory[name])
+        assert value.any()
+
+
+@pytest.mark.parametrize("sparsifier", ["fab-top-k", "send-all"])
+def test_options_that_change_nothing_change_no_bit(sparsifier: str) -> None:
+    """A momentum of zero is no momentum, a rate of one no rate."""
+    plain, spelled = (
+        hand.engine(mlp(), LOSS, blobs(), sparsifier, controller(sparsifier), **options)
+        for options in (
+            {"local": LocalSteps(3)},
+            {
+                "local": LocalSteps(3, rate=1, momentum=0, weight_decay=0, residual_decay=1),
+                "server": SGD(rate=1),
+                "down_values": "exact",
+            },
+        )
+    )
+    for _ in range(6):
+        assert plain.step() == spelled.step()
+    assert torch.equal(plain.state.server.weights, spelled.state.server.weights)
+    assert plain.state.server.memory == spelled.state.server.memory == {}
+
+
+# Resume.
+
+RUNS: dict[str, dict[str, Any]] = {
+    "momentum": {"server": Momentum(0.7)},
+    "rounded updates": {"down_values": FewBits(2), "server": SGD(0.9)},
+    "stochastic": {"values": FewBits(2, True), "down_values": FewBits(2, True)},
+    "all": ALL,
+}
+
+
+def run(folder: Path, rounds: int, sparsifier: str = "fab-top-k", **options: Any) -> gradsift.Result:
+    others = {"batch_size": 8, "eval_every": 1, "checkpoint_every": 2, "controller": controller(sparsifier)}
+    chosen: dict[str, Any] = {"sparsifier": sparsifier, "rounds": rounds, **others, **options}
+    return gradsift.simulate(mlp(), LOSS, blobs(), out=folder, **chosen)
+
+
+@pytest.mark.parametrize("delay", [0, 1])
+@pytest.mark.parametrize("sparsifier", ["fab-top-k", "fedavg"])
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_resumed_run_is_the_same_run(kind: str, sparsifier: str, delay: int, tmp_path: Path) -> None:
+    options = {"clients_per_round": 4, "delay": delay, **RUNS[kind]}
+    run(tmp_path / "whole", 7, sparsifier, **options)
+    run(tmp_path / "parts", 3, sparsifier, **options)
+    run(tmp_path / "parts", 7, sparsifier, **options, resume=True)
+    assert_same_end(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_an_interrupted_run_is_the_same_run(tmp_path: Path) -> None:
+    """Stopped in the middle of a round's work, it goes on from its last checkpoint."""
+    run(tmp_path / "whole", 7, **ALL)
+
+    def stop(record: Any) -> bool:
+        if record["round"] == 5:
+            raise KeyError("stop")
+        return False
+
+    with pytest.raises(KeyError):
+        run(tmp_path / "parts", 7, **ALL, on_round=stop)
+    run(tmp_path / "parts", 7, **ALL, resume=True)
+    assert_same_end(tmp_path / "whole", tmp_path / "parts")
