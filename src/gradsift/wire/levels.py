@@ -35,7 +35,7 @@ def plan(signed: Signed, kind: NumberType) -> Part | None:
 
 
 def _plan_places(places: NDArray[np.intp], levels: int) -> Part:
-    """Prepare to write the places in a table; twice as many are joined for as long as this makes the message smaller."""
+    """Prepare to write places in a table; twice as many are joined for as long as this makes the message smaller."""
     if levels == 1:
         return Part(0, bytes)
     symbols, joined = places.astype(np.uint8), 1
@@ -48,6 +48,20 @@ def _plan_places(places: NDArray[np.intp], levels: int) -> Part:
             break
         best, joined = wider, 2 * joined
     return Part(1 + best.size, lambda: bytes([joined]) + best.write())
+
+
+def size(counts: list[list[int]], levels: int, kind: NumberType) -> int:
+    """Return how many bytes values take, less their signs; counts[i] are those of the symbols of 2**i joined places."""
+    table = 1 + kind.base_bytes * levels
+    if levels == 1:
+        return table
+    best, joined = huffman.size(counts[0]), 1
+    while levels ** (2 * joined) <= MAX_SYMBOLS:
+        wider = huffman.size(counts[joined.bit_length()])
+        if wider >= best:
+            break
+        best, joined = wider, 2 * joined
+    return table + 1 + best
 
 
 def read(reader: Reader, total: int, kind: NumberType) -> Signed:
