@@ -63,11 +63,11 @@ def _plan_values(signed: Signed, kind: NumberType, before: int) -> tuple[int, Pa
 
     ``before`` is the size of the indices: no message has less than a bit for each element, on which a decoder relies.
     """
-    plain = values.plan(signed, kind)
     table = None if kind.table_code is None else levels.plan(signed, kind)
+    if table is not None and not has_room(len(signed.magnitude), before + table.size + CHECKSUM_BYTES):
+        table = None
+    plain = values.plan(signed, kind)
     if kind.table_code is None or table is None or table.size >= plain.size:
-        return kind.code, plain
-    if not has_room(len(signed.magnitude), before + table.size + CHECKSUM_BYTES):
         return kind.code, plain
     return kind.table_code, table
 
