@@ -6,49 +6,24 @@
 Every run has a fixed k and counts the bytes of the wire format, so it can be priced with any comm_time afterwards.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from gradsift.cost import NormalizedTime
+from gradsift.experiments import trajectory
 from gradsift.experiments.experiment import Experiment
 from gradsift.experiments.paper.scale import PAPER
 from gradsift.experiments.settings import DEFAULTS
-from gradsift.local import AddGradients, LocalSteps, register_local_computation
+from gradsift.experiments.trajectory import Trajectory
+from gradsift.experiments.work import as_jobs, work
 
 RESULTS = Path("docs/results/data")
 TARGETS = {"femnist": 1.5, "cifar10": 1.65}
 CLOCKS = (10.0, 100.0, 1000.0)
 MOST_STEPS = 2400  # gradients of a client in a run that does not reach its target
 EXACT = (32, 32)
-
-
-@register_local_computation("scaffold")
-@dataclass(frozen=True)
-class Scaffold(LocalSteps):
-    """Local steps with the drift correction of SCAFFOLD (Karimireddy et al., ICML 2020), which is sent for nothing.
-
-    Each step adds c - c_i to the gradient of client i, where c_i is the mean of its gradients in the round before, and
-    c the mean of all c_i. For an experiment only: all clients take part, in one chunk, and a run cannot be resumed.
-    """
-
-    memory: ClassVar[dict[str, Tensor]] = {}
-
-    def accumulate(self, residual: Tensor, weights: Tensor, lr: float, add_gradients: AddGradients) -> None:
-        """a_i <- a_i + drift / lr."""
-        own = self.memory.get("own")
-        own = torch.zeros_like(residual) if own is None or own.shape != residual.shape else own
-        correction = own.mean(dim=0) - own
-        gradients, drift = torch.zeros_like(residual), torch.zeros_like(residual)
-        for step in range(self.steps):
-            gradient = torch.zeros_like(residual)
-            add_gradients(gradient, (drift * -lr).add_(weights) if step else weights, step)
-            gradients += gradient
-            drift.add_(gradient + correction, alpha=self.rate)
-        self.memory["own"] = gradients / self.steps
-        residual += drift
 
 
 class Case(NamedTuple):
@@ -121,7 +96,7 @@ RECIPES = [
     *(Case(h, None, EXACT, "fedavg", OUTER, "DiLoCo") for h in (64, 16)),
     Case(30, 13_320, (2, 4), "fab-top-k", (("server", "momentum"), ("server.nesterov", True), ("server.rate", 0.7))),
 ]
-SCAFFOLD = ("local", "benchmarks.local_steps:Scaffold")
+SCAFFOLD = ("local", "benchmarks.scaffold:Scaffold")
 DRIFT = [
     *(Case(1, 10_000, EXACT), Case(1, 10_000), Case(2, 15_000), Case(4, 20_000), Case(16, 40_000)),
     *(Case(4, 20_000, others=(("local.rate", 0.5), ("server.rate", 2.0))),),
@@ -141,3 +116,22 @@ def experiments(data: str) -> list[Experiment]:
     repeated = [case.experiment(data, seed) for seed in (1, 2) for case in REPEATED]
     recipes = [case.experiment(data, seed) for seed in (1, 2) for case in RECIPES]
     return [*first, *repeated, *(case.experiment(data, 0) for case in BITS), *recipes]
+
+
+def run(data: str, out: Path, jobs: int, minutes: float | None) -> None:
+    """Make the runs that are not finished; their trajectories go to a file beside them."""
+    todo = [job for job in as_jobs(experiments(data)) if job[0].remaining(trajectory.from_folder(out / job[0].name))]
+    print(f"{len(todo)} runs to do")
+    print(work(todo, out, processes=jobs, minutes=minutes, quiet=True))
+    runs = (trajectory.from_folder(folder) for folder in sorted(out.iterdir()) if folder.name.startswith(data))
+    trajectory.save(out / f"local-steps-{data}.npz", [one for one in runs if one is not None])
+
+
+def time_to_target(run: Trajectory, comm_time: float, target: float) -> float:
+    """The normalised time after the first evaluation at or below the target; infinite if there is none."""
+    below = np.flatnonzero(run.loss <= target)
+    return (
+        float(np.append(0.0, run.repriced(NormalizedTime(comm_time)).cost)[run.evaluated[below[0]]])
+        if len(below)
+        else np.inf
+    )
