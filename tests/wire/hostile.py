@@ -1,5 +1,8 @@
 """Hostile payloads: valid messages damaged in every way we can think of, and random bytes, thrown at ``decode``.
 
+Half of the damage is blind, half knows the layout: it changes counts, modes, code lengths, tables or bit strings and
+leaves the rest of the message as it was.
+
     python -m tests.wire.hostile 1000000 --seed 1
 
 Whatever comes, ``decode`` must raise ``CodecError`` or return a valid message within its limits. Nine payloads in ten
@@ -10,16 +13,19 @@ import argparse
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
 from gradsift import Sparse, check_tensors
 from gradsift.wire import VALUE_TYPES, CodecError, Limits, decode, encode
+from tests.wire import slow_decoder
 from tests.wire.messages import INDICES, VALUES, message
 
 MAX_DIM, MAX_ELEMENTS = 5000, 1500
+T = TypeVar("T")
 LIMITS = Limits(max_dim=MAX_DIM, max_elements=MAX_ELEMENTS)
 
 
@@ -86,17 +92,135 @@ def damage(source: np.random.Generator, content: bytearray, others: list[bytes])
     return content
 
 
+class Field(NamedTuple):
+    """A piece of a message that is read at once: a byte, a varint, bits, or other bytes."""
+
+    kind: str
+    content: bytes
+
+
+class _Recorder(slow_decoder.Cursor):
+    """Keeps the fields that were read."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.fields: list[Field] = []
+
+    def take(self, count: int) -> bytes:
+        piece = super().take(count)
+        self.fields.append(Field("bytes", piece))
+        return piece
+
+    def byte(self) -> int:
+        return self._one("byte", super().byte)
+
+    def varint(self) -> int:
+        return self._one("varint", super().varint)
+
+    def bit_string(self, count: int) -> list[int]:
+        return self._one("bits", lambda: super(_Recorder, self).bit_string(count))
+
+    def _one(self, kind: str, read: Callable[[], T]) -> T:
+        """What is read as several pieces is one field."""
+        before = len(self.fields)
+        result = read()
+        self.fields[before:] = [Field(kind, b"".join(field.content for field in self.fields[before:]))]
+        return result
+
+
+def fields(data: bytes) -> list[Field]:
+    """The fields of a valid message, without its checksum."""
+    recorders: list[_Recorder] = []
+
+    def reader(content: bytes) -> _Recorder:
+        recorders.append(_Recorder(content))
+        return recorders[-1]
+
+    slow_decoder.decode(data, reader=reader)
+    return [field for field in recorders[0].fields if field.content]
+
+
+def _other_number(source: np.random.Generator, field: Field) -> bytes:
+    """A byte or varint near the old one, at a limit, or any."""
+    if field.kind == "byte":
+        near = (field.content[0] + int(source.integers(-2, 3))) % 256
+        return bytes([int(source.choice([near, near, near, 0, 1, 2, 3, 127, 128, 255, int(source.integers(256))]))])
+    old = sum((byte & 127) << 7 * group for group, byte in enumerate(field.content))
+    near = max(0, old + int(source.integers(-2, 3)))
+    return _varint(near if source.random() < 0.5 else _number(source))
+
+
+def _other_bytes(source: np.random.Generator, content: bytes) -> bytes:
+    """A table or bit string with a bit, a half byte, a byte or a word changed, or of another length."""
+    changed = bytearray(content)
+    way, place = source.integers(0, 7), int(source.integers(len(changed)))
+    if way <= 1:
+        changed[place] ^= 1 << int(source.integers(8))
+    elif way == 2:
+        changed[place] = changed[place] & 15 << 4 * int(source.integers(2))  # one of two code lengths is zero
+    elif way == 3:
+        changed[place] = int(source.choice([0, 1, 16, 127, 128, 255]))
+    elif way == 4:  # equal or swapped neighbours in a table
+        word = 4 * int(source.integers(1, 3))
+        place -= place % word
+        changed[place : place + word] = changed[place + word : place + 2 * word] or changed[:word]
+    elif way == 5:
+        changed += source.bytes(int(source.integers(1, 9)))
+    else:
+        del changed[place:]
+    return bytes(changed)
+
+
+def _resized(source: np.random.Generator, size: Field, table: Field) -> list[Field]:
+    """A table one entry shorter or longer, of magnitudes or of code lengths, and the byte before it that says so."""
+    entry, step = [(4, 1), (8, 1), (1, 2)][int(source.integers(3))]
+    if source.random() < 0.5:
+        return [Field("byte", bytes([max(0, size.content[0] - step)])), Field("bytes", table.content[:-entry])]
+    return [
+        Field("byte", bytes([min(255, size.content[0] + step)])),
+        Field("bytes", table.content + source.bytes(entry)),
+    ]
+
+
+def refielded(source: np.random.Generator, message_fields: list[Field], others: list[Field]) -> bytes:
+    """A message of which one to three fields are changed, replaced, repeated or left out; some may be empty then."""
+    changed = list(message_fields)
+    for _ in range(int(source.integers(1, 4))):
+        first = int(source.choice([0, 2, 3, 5, 5, 5, 5, 5]))  # magic, version, type, dim and count seldom
+        place = int(source.integers(first, len(changed))) if len(changed) > first else 0
+        field = changed[place]
+        way = source.integers(0, 10)
+        if way == 0:
+            changed[place] = others[int(source.integers(len(others)))]
+        elif way == 1:
+            changed.insert(place, field)
+        elif way == 2 and len(changed) > 1:
+            del changed[place]
+        elif way <= 5 and field.kind == "bytes" and field.content and changed[place - 1].kind == "byte":
+            changed[place - 1 : place + 1] = _resized(source, changed[place - 1], field)
+        elif field.kind in ("byte", "varint") and field.content:
+            changed[place] = Field(field.kind, _other_number(source, field))
+        elif field.content:
+            changed[place] = Field(field.kind, _other_bytes(source, field.content))
+    return b"".join(field.content for field in changed)
+
+
 def payloads(seed: int, count: int) -> Iterator[bytes]:
     """``count`` payloads, the same for the same seed."""
     source = np.random.default_rng(seed)
     valid = corpus(seed)
+    known = [fields(data) for data in valid]
+    every = [field for message_fields in known for field in message_fields]
     for _ in range(count):
-        if source.random() < 0.1:
+        kind = source.random()
+        if kind < 0.1:
             content = bytearray(source.bytes(int(source.integers(0, 200))))
             if source.random() < 0.7:  # a plausible header before it
                 dim = int(source.integers(1, MAX_DIM + 1))
-                header = b"GSFT\x01" + bytes([int(source.integers(1, 6))])
+                header = b"GSFT\x01" + bytes([int(source.integers(1, 8))])
                 content[:0] = header + _varint(dim) + _varint(int(source.integers(0, min(dim, 64) + 1)))
+        elif kind < 0.55:
+            content = bytearray(refielded(source, known[int(source.integers(len(known)))], every))
         else:
             content = bytearray(valid[int(source.integers(len(valid)))][:-4])
             for _ in range(int(source.integers(1, 4))):

@@ -68,6 +68,15 @@ def constant(source: Source, k: int) -> Values:
     return np.full(k, source.choice([0.0, -0.0, 1.5, -3.0, 2.0**-149]))
 
 
+def few(source: Source, k: int) -> Values:
+    """A few magnitudes, the smaller the more often, as rounding to few bits leaves them; sometimes zero is one."""
+    levels: Values = np.sort(np.abs(source.standard_normal(source.choice([1, 2, 3, 4, 8, 16, 17, 60]))))
+    levels[0] *= source.random() < 0.7
+    places = np.minimum(source.geometric(source.choice([0.1, 0.5, 0.9]), k) - 1, len(levels) - 1)
+    values: Values = np.copysign(levels[places], source.choice([-1.0, 1.0], k))
+    return values
+
+
 INDICES: list[Callable[[Source, int, int], Indices]] = [scattered, clustered, block, ends]
 VALUES: list[Callable[[Source, int], Values]] = [
     normal,
@@ -77,6 +86,7 @@ VALUES: list[Callable[[Source, int], Values]] = [
     zeros,
     sparse_zeros,
     constant,
+    few,
 ]
 
 

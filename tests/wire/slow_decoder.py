@@ -5,6 +5,7 @@ It raises ``ValueError`` on what the page calls an error.
 
 import struct
 import zlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 # value type: (width, largest magnitude, bytes of base, has a scale)
@@ -15,6 +16,7 @@ TYPES = {
     4: (15, 0x7F7F, 2, False),
     5: (7, 127, 1, True),
 }
+TABLES = {6: 1, 7: 2}  # value type with a table: the type of its magnitudes
 
 
 class Message(NamedTuple):
@@ -211,21 +213,54 @@ def read_values(cursor: Cursor, count: int, value_type: int) -> list[float]:
     return values
 
 
-def decode(data: bytes, max_dim: int = 2**48 - 1, max_elements: int = 2**48 - 1) -> Message:
+def read_by_table(cursor: Cursor, count: int, value_type: int) -> list[float]:
+    _, largest, size, _ = TYPES[value_type]
+    levels = cursor.byte() + 1
+    if levels > 128:
+        raise ValueError("too many levels")
+    table = cursor.take(levels * size)
+    magnitudes = [int.from_bytes(table[i * size : (i + 1) * size], "little") for i in range(levels)]
+    if magnitudes != sorted(set(magnitudes)) or magnitudes[-1] > largest:
+        raise ValueError("bad table")
+    places = [0] * count
+    if levels > 1:
+        joined = cursor.byte()
+        if joined == 0 or levels**joined > 256:
+            raise ValueError("bad number of joined places")
+        places = []
+        for symbol in read_symbols(cursor, (count + joined - 1) // joined):
+            for _ in range(joined):
+                places.append(symbol % levels)
+                symbol //= levels
+            if symbol:
+                raise ValueError("not a symbol of joined places")
+        if any(places[count:]):
+            raise ValueError("places are left")
+    signs = read_mask(cursor, count)
+    return [value_of(value_type, sign, magnitudes[place], 1.0) for sign, place in zip(signs, places, strict=False)]
+
+
+def decode(
+    data: bytes, max_dim: int = 2**48 - 1, max_elements: int = 2**48 - 1, reader: Callable[[bytes], Cursor] = Cursor
+) -> Message:
     content = data[:-4]
     if len(data) < 4 or zlib.crc32(content) != int.from_bytes(data[-4:], "little"):
         raise ValueError("checksum")
-    cursor = Cursor(content)
+    cursor = reader(content)
     if cursor.take(4) != b"GSFT" or cursor.byte() != 1:
         raise ValueError("magic or version")
     value_type = cursor.byte()
-    if value_type not in TYPES:
+    if value_type not in TYPES and value_type not in TABLES:
         raise ValueError("value type")
     dim, count = cursor.varint(), cursor.varint()
     if not 1 <= dim <= max_dim or count > min(dim, max_elements) or count > 8 * (len(data) - cursor.place):
         raise ValueError("dim or count")
     indices = read_index_set(cursor, count, dim) if 0 < count < dim else list(range(count))
-    values = read_values(cursor, count, value_type) if count else []
+    values: list[float] = []
+    if count and value_type in TABLES:
+        values = read_by_table(cursor, count, TABLES[value_type])
+    elif count:
+        values = read_values(cursor, count, value_type)
     if cursor.place != len(content):
         raise ValueError("bytes are left")
     return Message(value_type, dim, indices, values)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gradsift
+from benchmarks.low_bits import rounded
 from gradsift import GradsiftError
 from gradsift.data import load
 from gradsift.models import model
@@ -42,6 +43,31 @@ def test_the_size_of_every_value_type_to_five_percent(values: str) -> None:
     for k in (100, 1_000, 10_000, 100_000):
         real = int(encoded_size(gradsift.top_k(vector, k), values=values))
         assert expected_size(100_000, k, values=values) == pytest.approx(real, rel=0.05)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("dim", [1_000, 30_000, 1_000_000])
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.1, 0.5, 0.9])
+def test_the_size_of_values_of_a_few_bits_to_five_percent(bits: int, dim: int, share: float) -> None:
+    k = int(dim * share)
+    if k < 100:
+        return
+    torch.manual_seed(0)
+    for tail in (LAPLACE, torch.distributions.Normal(0.0, 1.0)):
+        real = int(encoded_size(rounded(gradsift.top_k(tail.sample(torch.Size([dim])), k), bits)))
+        assert expected_size(dim, k, bits=bits) == pytest.approx(real, rel=0.05)
+
+
+def test_the_levels_of_a_table_may_be_float64() -> None:
+    torch.manual_seed(0)
+    upload = rounded(gradsift.top_k(LAPLACE.sample(torch.Size([20_000])).double(), 3_000), 8)
+    assert expected_size(20_000, 3_000, values="float64", bits=8) == pytest.approx(int(encoded_size(upload)), rel=0.05)
+
+
+@pytest.mark.parametrize("bits", [1, 4, 8])
+def test_a_short_message_of_a_few_bits_takes_no_more_than_an_exact_one(bits: int) -> None:
+    for k in (1, 2, 5, 30):
+        assert 20 < expected_size(1_000, k, bits=bits) <= expected_size(1_000, k)
 
 
 @pytest.mark.parametrize("k", [50, 600])
@@ -86,6 +112,17 @@ def test_it_grows_with_k_and_is_below_four_bytes_a_number(dim: int, share: float
 def test_bad_sizes_are_refused(arguments: tuple[int, float], message: str) -> None:
     with pytest.raises(GradsiftError, match=message):
         expected_size(*arguments)
+
+
+@pytest.mark.parametrize("bits", [0, 9, 2.0, True])
+def test_bits_that_no_table_has_are_refused(bits: int) -> None:
+    with pytest.raises(GradsiftError, match="bits must be"):
+        expected_size(10, 1, bits=bits)
+
+
+def test_levels_are_not_rounded_a_second_time() -> None:
+    with pytest.raises(GradsiftError, match="float32 or float64, not int8"):
+        expected_size(10, 1, values="int8", bits=2)
 
 
 def test_an_unknown_value_type_is_refused() -> None:

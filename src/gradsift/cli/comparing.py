@@ -17,7 +17,7 @@ from gradsift.cli.paper import check_positive
 from gradsift.describe import differences
 from gradsift.errors import GradsiftError, RunError, UsageError
 from gradsift.experiments import build
-from gradsift.experiments.comparison import expand, fixed_ks, resolve
+from gradsift.experiments.comparison import expand, fixed_ks, resolve, split
 from gradsift.experiments.experiment import Experiment
 from gradsift.experiments.settings import BY_NAME, DEFAULTS, explicit, gather
 from gradsift.experiments.trajectory import from_folder
@@ -47,7 +47,7 @@ def compare(given: argparse.Namespace) -> int:
         settings["target_accuracy"] = TARGET_ACCURACY.get(settings["data"])
     if "eval_every" not in chosen:
         settings["eval_every"] = None  # it depends on the method
-    words = [method.strip() for method in given.methods.split(",") if method.strip()]
+    words = split(given.methods)
     if len(words) == 0 or len(set(words)) < len(words):
         raise UsageError(f"--methods must name each method once, got {given.methods!r}")
     if given.seeds < 1:

@@ -12,7 +12,7 @@ from gradsift.cli.paper import check_positive, print_figures, print_outcome, run
 from gradsift.cli.parser import COMM_TIMES
 from gradsift.errors import RunError, UsageError
 from gradsift.experiments import build
-from gradsift.experiments.experiment import Setup
+from gradsift.experiments.experiment import Setup, along
 from gradsift.experiments.paper.figures import FIGURES
 from gradsift.experiments.paper.scale import SCALES
 from gradsift.experiments.settings import BY_NAME, explicit, gather
@@ -23,6 +23,7 @@ from gradsift.registry import nearest
 from gradsift.regret.best import refined
 from gradsift.report import text
 
+AXES = ("local_steps", "bits", "encoded_bytes")  # settings along which the paper's set-ups may be varied
 # Settings that this command chooses itself, and what to use instead.
 CHOSEN_HERE = {
     "seed": "--seeds N runs seeds 0 to N-1",
@@ -92,7 +93,9 @@ def _plan(given: argparse.Namespace) -> Plan:
         raise UsageError(f"--scale {given.scale} has no meaning without --like")
     rounds, eval_every, sparsifier = settings["rounds"], settings["eval_every"], settings["sparsifier"]
     if given.like:
-        wrong = sorted(chosen - {"rounds", "device", "cost"}) + ["options"] * bool(set(settings["set"]) - {"cost"})
+        wrong = sorted(chosen - {"rounds", "device", "cost", *AXES}) + ["options"] * bool(
+            set(settings["set"]) - {"cost"}
+        )
         if wrong:
             raise UsageError(f"--like {given.like} has its own {wrong[0]}: do not give another")
         scale = SCALES[given.scale or "smoke"]
@@ -101,6 +104,9 @@ def _plan(given: argparse.Namespace) -> Plan:
         rounds, eval_every = rounds if "rounds" in chosen else scale.rounds, scale.eval_every
     else:
         setup = _own_setup(settings)
+    if chosen.intersection(AXES):
+        setup = along(setup, *(settings[name] for name in AXES))
+        eval_every = max(1, eval_every // (settings["local_steps"] or 1))
     clocks = _clocks(settings, given)
     return Plan(setup, clocks, controllers, given.seeds, rounds, targets, eval_every, given.points, sparsifier)
 
@@ -115,10 +121,10 @@ def _own_setup(settings: dict[str, Any]) -> Setup:
 
 def _clocks(settings: dict[str, Any], given: argparse.Namespace) -> tuple[Clock, ...]:
     """Return the cost models under which the controllers are run."""
-    if settings["encoded_bytes"]:
-        raise UsageError("--encoded-bytes has no meaning here: a sweep is priced by numbers of elements")
     name, options = settings["cost"], settings["set"].get("cost", {})
     if name != "normalized-time":
+        if settings["encoded_bytes"] or settings["bits"] is not None:
+            raise UsageError(f"--cost {name}: a sweep with encoded bytes can be priced by normalized-time only")
         if settings["clients_per_round"] is not None:
             raise UsageError(f"--clients-per-round: a sweep of some clients cannot be priced by {name}")
         if given.comm_times is not None:

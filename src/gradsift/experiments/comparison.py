@@ -1,5 +1,6 @@
 """The methods of a comparison: from the words of ``--methods`` to the settings of each run."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,9 +10,10 @@ import gradsift
 from gradsift.cost import CostModel, Traffic
 from gradsift.errors import UsageError
 from gradsift.experiments import build
-from gradsift.experiments.settings import DEFAULT_CONTROLLER
+from gradsift.experiments.settings import BY_NAME, DEFAULT_CONTROLLER
 from gradsift.registry import nearest
 
+ROUND = ("local", "local_steps", "values", "down_values", "bits", "server")  # settings of a round besides k
 FIXED = 5  # how many fixed k stand for all of them
 HIGHEST, LOWEST = 0.3, (0.0005, 0.03)  # the range of the fixed k, as parts of D; the cost decides where it starts
 FREE = 0.1  # a smaller k is not worth a run where communication adds less than this to what a round costs without it
@@ -41,8 +43,15 @@ def expand(words: Sequence[str], settings: dict[str, Any], ks: Sequence[int]) ->
     return methods
 
 
+def split(methods: str) -> list[str]:
+    """Return the methods between the commas, except for commas inside brackets."""
+    return [word for word in (part.strip() for part in re.split(r",(?![^\[]*\])", methods)) if word]
+
+
 def resolve(method: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of one method: the common ones, with its sparsifier, its controller and its k."""
+    """Return the settings of one method: the common ones, with its sparsifier, its controller, its k and its own."""
+    method, own = _split_own(method)
+    settings = {**settings, **own}
     sparsifier, controller = _parts(method.partition("@")[0], settings["sparsifier"])
     for slot, name in (("sparsifier", sparsifier), ("controller", controller)):
         if build.class_name(name) not in (valid := build.SLOTS[slot].names()):
@@ -54,14 +63,35 @@ def resolve(method: str, settings: dict[str, Any]) -> dict[str, Any]:
     if sparsifier != settings["sparsifier"]:
         parts.pop("sparsifier", None)
     chosen = {**settings, "sparsifier": sparsifier, "controller": controller, "set": parts}
-    if build.make_sparsifier(chosen).local != gradsift.OneGradient():  # FedAvg keeps its own, or it would be send-all
-        chosen |= {"local": None, "set": {name: parts[name] for name in parts if name != "local"}}
+    if build.make_sparsifier(chosen).dense:  # sends everything exactly, and FedAvg has its own period, if not told else
+        kept = {name: parts[name] for name in parts if name not in ROUND}
+        chosen |= {name: own.get(name) for name in ROUND} | {"set": kept}
+        chosen["encoded_bytes"] = settings["encoded_bytes"] or settings["bits"] is not None
     # Targets are for the table only: a run that stopped at one could not be compared at equal cost.
     chosen |= {"target_loss": None, "target_accuracy": None}
     chosen |= {"k_min": None, "k_max": None} if controller == "fixed" else {"k": None}
     if settings["eval_every"] is None:  # a method that sends whole vectors has few and costly rounds
         chosen["eval_every"] = 1 if build.ignores_k(chosen) else 5
     return {**chosen, "k": _k(method, chosen)} if "@" in method else chosen
+
+
+def _split_own(method: str) -> tuple[str, dict[str, Any]]:
+    """Return METHOD and the settings of its own in METHOD[SETTING=VALUE;...]."""
+    name, bracket, given = method.partition("[")
+    if not bracket:
+        return method, {}
+    own: dict[str, Any] = {}
+    for setting, equals, value in (pair.partition("=") for pair in given.removesuffix("]").split(";")):
+        option = BY_NAME.get(setting.strip().replace("-", "_"))
+        if not (given.endswith("]") and equals) or option is None or option.name not in (*ROUND, "lr"):
+            valid = ", ".join((*ROUND, "lr"))
+            raise UsageError(f"--methods: {method!r} must be METHOD[SETTING=VALUE;...] with settings among {valid}")
+        assert option.kind is not None
+        try:
+            own[option.name] = option.kind(value.strip())
+        except ValueError:
+            raise UsageError(f"--methods: {setting} of {method!r} cannot be {value!r}") from None
+    return name, own
 
 
 def _parts(name: str, sparsifier: str) -> tuple[str, str]:

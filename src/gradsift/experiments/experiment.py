@@ -5,7 +5,7 @@ the run of the shorter one.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +100,18 @@ class Experiment:
             return done.switched_after
         met = done.evaluated[done.loss <= self.switch.loss]
         return int(met[0]) if len(met) else None
+
+
+def along(setup: Setup, local_steps: int | None, bits: Sequence[int] | None, encoded_bytes: bool = False) -> Setup:
+    """The set-up with so many local steps a round and bits of a value; its runs have names of their own."""
+    name, settings = setup.name, dict(setup.settings)
+    if local_steps is not None:
+        name, settings["local_steps"] = f"{name}-steps{local_steps}", local_steps
+    if bits is not None:
+        name, settings["bits"] = f"{name}-bits{'-'.join(map(str, bits))}", list(bits)
+    elif encoded_bytes:
+        name += "-encoded"
+    return Setup(name, setup.dim, {**settings, "encoded_bytes": encoded_bytes or bits is not None})
 
 
 def in_short(option: Any) -> str:

@@ -112,8 +112,20 @@ class Trajectory:
 
     def repriced(self, cost: CostModel) -> "Trajectory":
         """Return the same rounds with the costs of another cost model."""
-        round_cost = _prices(self.config, cost, self.up, self.down, self.dense)
+        if self.config["settings"].get("encoded_bytes"):
+            round_cost = self._by_bytes(cost)
+        else:
+            round_cost = _prices(self.config, cost, self.up, self.down, self.dense)
         return replace(self, config={**self.config, "cost": named(cost)}, round_cost=round_cost)
+
+    def _by_bytes(self, cost: CostModel) -> Floats:
+        """[M] Return the normalised time of rounds whose encoded bytes were counted: their own, with another link."""
+        own = dict(self.config["cost"])
+        if own.pop("class") != NormalizedTime.__name__ or not isinstance(cost, NormalizedTime) or not own["comm_time"]:
+            raise GradsiftError(f"{self.name}: encoded bytes can be priced by normalised time only, not by {cost!r}")
+        steps = int(self.config["local"]["steps"])
+        exchanged = (self.round_cost - own["comp_time"] * steps) / own["comm_time"]
+        return np.asarray(cost.comp_time * steps + cost.comm_time * exchanged)
 
     def as_run(self) -> Run:
         """Return the run as ``gradsift.report`` reads it, with 4 bytes for each index and value."""

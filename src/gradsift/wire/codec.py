@@ -8,7 +8,8 @@ import torch
 from numpy.typing import NDArray
 
 from gradsift import check, check_tensors
-from gradsift.sparse import Ragged, Sparse
+from gradsift.sparse import Ragged, Sparse, queued
+from gradsift.wire import batch
 from gradsift.wire.bits import CodecError, Ints, Part
 from gradsift.wire.integers import MAX_BITS
 from gradsift.wire.message import plan
@@ -30,8 +31,18 @@ def encode(sparse: Sparse, *, values: str | None = None) -> bytes:
 
 def encoded_size(sparse: Sparse, *, values: str | None = None) -> NDArray[np.int64]:
     """Return the length of ``encode(sparse)`` without encoding: shape [] for a message [k], [N] for [N, k]."""
-    sizes = np.array([part.size for part in _plans(sparse, values)], np.int64)
-    return sizes.reshape(sparse.indices.shape[:-1])
+    # On the CPU, one row after the other is quicker: each stays in the cache.
+    sizes = batch.sizes(sparse, _kind(sparse, values)) if queued(sparse.values) else None
+    if sizes is None:
+        return _sizes(sparse, values).reshape(sparse.indices.shape[:-1])
+    left = np.flatnonzero(sizes == 0)
+    if len(left):
+        sizes[left] = _sizes(sparse.rows(torch.from_numpy(left).to(sparse.indices.device)), values)
+    return sizes
+
+
+def _sizes(sparse: Sparse, values: str | None) -> NDArray[np.int64]:
+    return np.array([part.size for part in _plans(sparse, values)], np.int64)
 
 
 def transmitted(sparse: Sparse, *, values: str | None = None) -> Sparse:
@@ -39,33 +50,37 @@ def transmitted(sparse: Sparse, *, values: str | None = None) -> Sparse:
 
     A client must settle with this and not with ``sparse``, so that the rounding error stays in its residual.
     """
-    kind, numbers = _numbers(sparse, values)
+    kind, numbers = _kind(sparse, values), _numbers(sparse)
     rounded = torch.from_numpy(kind.join(kind.split(numbers)))
     return sparse.with_values(rounded.to(sparse.values.device))
 
 
-def _numbers(sparse: Sparse, values: str | None) -> tuple[NumberType, Floats]:
-    """Return the type in which to send the values, and the values as a numpy array."""
+def _kind(sparse: Sparse, values: str | None) -> NumberType:
+    """Return the type in which to send the values; a malformed message is refused."""
+    check.integer("dim", sparse.dim, 1, 2**MAX_BITS - 1)
     shape = sparse.indices.shape
     if shape != sparse.values.shape or len(shape) not in (1, 2) or sparse.indices.dtype != torch.int64:
         check_tensors.sparse("message", sparse, rows=True)
     own_type = str(sparse.values.dtype).removeprefix("torch.")
     if not sparse.values.is_floating_point() or own_type not in TYPES:
         raise CodecError(f"values must be floating-point numbers, got {sparse.values.dtype}")
-    kind = number_type(own_type if values is None else values)
+    return number_type(own_type if values is None else values)
+
+
+def _numbers(sparse: Sparse) -> Floats:
+    """Return the values as a numpy array; only finite ones are accepted."""
     tensor = sparse.values.detach().cpu()
     if tensor.element_size() < 4:
         tensor = tensor.float()  # numpy has no bfloat16
     numbers = tensor.contiguous().numpy()
     if not np.isfinite(numbers).all():
         check_tensors.finite("values", sparse.values)
-    return kind, numbers
+    return numbers
 
 
 def _plans(sparse: Sparse, values: str | None) -> list[Part]:
     """Return the message of each row, of one row for [k]; indices that are out of range or repeated are refused."""
-    check.integer("dim", sparse.dim, 1, 2**MAX_BITS - 1)
-    kind, numbers = _numbers(sparse, values)
+    kind, numbers = _kind(sparse, values), _numbers(sparse)
     indices = sparse.indices.cpu().contiguous().numpy()
     if indices.size and not 0 <= indices.min() <= indices.max() < sparse.span:
         check_tensors.sparse("message", sparse, rows=True)

@@ -72,11 +72,20 @@ def plan(symbols: Bytes, counts: Ints) -> Part:
     """Prepare to write ``symbols``, at least one, which occur ``counts`` times (``np.bincount(symbols)``)."""
     occurrences = counts.tolist()
     lengths = code_lengths(occurrences)
+    return Part(_size(occurrences, lengths), lambda: _write(symbols, lengths))
+
+
+def size(counts: list[int]) -> int:
+    """Return how many bytes symbols take that occur ``counts`` times; the last one does occur."""
+    return _size(counts, code_lengths(counts))
+
+
+def _size(counts: list[int], lengths: list[int]) -> int:
     ending = [0] * (max(lengths) + 1)  # the number of symbols in the message whose code has that length
-    for length, count in zip(lengths, occurrences, strict=True):
+    for length, count in zip(lengths, counts, strict=True):
         ending[length] += count
-    planes = list(accumulate(ending[:0:-1]))  # bits in each plane, the last plane first
-    return Part(1 + (len(lengths) + 1) // 2 + sum(map(byte_count, planes)), lambda: _write(symbols, lengths))
+    planes = accumulate(ending[:0:-1])  # bits in each plane, the last plane first
+    return 1 + (len(lengths) + 1) // 2 + sum(map(byte_count, planes))
 
 
 def _write(symbols: Bytes, lengths: list[int]) -> bytes:

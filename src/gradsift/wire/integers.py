@@ -19,13 +19,22 @@ def plan(numbers: Ints) -> Part:
     lengths = _bit_lengths(numbers)
     counts = np.bincount(lengths)
     symbols = huffman.plan(lengths, counts)
-    extra = byte_count(int((counts[2:] * np.arange(1, max(len(counts) - 1, 1))).sum()))
 
     def write() -> bytes:
         widths = _widths(lengths)
         return symbols.write() + pack_varied(numbers & ((1 << widths) - 1), widths)
 
-    return Part(symbols.size + extra, write)
+    return Part(symbols.size + _rest_size(counts.tolist()), write)
+
+
+def size(counts: list[int]) -> int:
+    """Return how many bytes numbers take whose bit lengths occur ``counts`` times; the last one does occur."""
+    return huffman.size(counts) + _rest_size(counts)
+
+
+def _rest_size(counts: list[int]) -> int:
+    """The size of the bits after the leading 1."""
+    return byte_count(sum(count * max(length - 1, 0) for length, count in enumerate(counts)))
 
 
 def read(reader: Reader, total: int, limit: int) -> Ints:

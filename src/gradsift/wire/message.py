@@ -8,14 +8,14 @@ import torch
 
 from gradsift import check
 from gradsift.sparse import Sparse
-from gradsift.wire import sets, values
+from gradsift.wire import levels, sets, values
 from gradsift.wire.bits import CodecError, Ints, Part, Reader, varint
 from gradsift.wire.integers import MAX_BITS
 from gradsift.wire.number_types import NAMES, TYPES, NumberType, Signed, number_type
 
 MAGIC = b"GSFT"
 VERSION = 1
-_CHECKSUM_BYTES = 4
+CHECKSUM_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,37 @@ class Limits:
 
 def plan(indices: Ints, signed: Signed, dim: int, kind: NumberType) -> Part:
     """Prepare a message of ascending ``indices`` and their values, which are not checked."""
-    header = MAGIC + bytes([VERSION, kind.code]) + varint(dim) + varint(len(indices))
-    parts = [sets.plan_indices(indices, dim), values.plan(signed, kind)] if len(indices) else []
+    code, parts = kind.code, []
+    if len(indices):
+        places = sets.plan_indices(indices, dim)
+        code, content = _plan_values(signed, kind, places.size)
+        parts = [places, content]
+    header = MAGIC + bytes([VERSION, code]) + varint(dim) + varint(len(indices))
 
     def write() -> bytes:
         content = header + b"".join(part.write() for part in parts)
-        return content + zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little")
+        return content + zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "little")
 
-    return Part(len(header) + sum(part.size for part in parts) + _CHECKSUM_BYTES, write)
+    return Part(len(header) + sum(part.size for part in parts) + CHECKSUM_BYTES, write)
+
+
+def _plan_values(signed: Signed, kind: NumberType, before: int) -> tuple[int, Part]:
+    """Return the code of the value type and the smaller part: with a table of the magnitudes, or without one.
+
+    ``before`` is the size of the indices: no message has less than a bit for each element, on which a decoder relies.
+    """
+    table = None if kind.table_code is None else levels.plan(signed, kind)
+    if table is not None and not has_room(len(signed.magnitude), before + table.size + CHECKSUM_BYTES):
+        table = None
+    plain = values.plan(signed, kind)
+    if kind.table_code is None or table is None or table.size >= plain.size:
+        return kind.code, plain
+    return kind.table_code, table
+
+
+def has_room(count: int, size: int) -> bool:
+    """Whether ``size`` bytes, from the indices to the checksum, may hold ``count`` elements: at least a bit each."""
+    return count <= 8 * size
 
 
 def decode(data: bytes | bytearray | memoryview, limits: Limits) -> Sparse:
@@ -65,20 +88,23 @@ def decode(data: bytes | bytearray | memoryview, limits: Limits) -> Sparse:
     except TypeError as problem:
         raise CodecError(f"a message must be contiguous bytes, got {type(data).__name__}: {problem}") from problem
     reader = Reader(np.frombuffer(view, np.uint8))
-    kind, dim, count = _read_header(reader, limits)
-    if zlib.crc32(view[:-_CHECKSUM_BYTES]) != int.from_bytes(view[-_CHECKSUM_BYTES:], "little"):
+    code, dim, count = _read_header(reader, limits)
+    kind = TYPES[NAMES[code]]
+    if zlib.crc32(view[:-CHECKSUM_BYTES]) != int.from_bytes(view[-CHECKSUM_BYTES:], "little"):
         raise CodecError("the checksum does not match: the message was damaged")
     indices = sets.read_indices(reader, count, dim)
     dtype = np.float64 if kind.base_bytes == 8 else np.float32
-    numbers = kind.join(values.read(reader, count, kind)) if count else np.zeros(0, dtype)
+    read = levels.read if code == kind.table_code else values.read
+    numbers = kind.join(read(reader, count, kind)) if count else np.zeros(0, dtype)
     if not np.isfinite(numbers).all():
         raise CodecError("a value is not finite")
-    if reader.left != _CHECKSUM_BYTES:
-        raise CodecError(f"{reader.left} bytes are left for the checksum, which has {_CHECKSUM_BYTES}")
+    if reader.left != CHECKSUM_BYTES:
+        raise CodecError(f"{reader.left} bytes are left for the checksum, which has {CHECKSUM_BYTES}")
     return Sparse(torch.from_numpy(indices), torch.from_numpy(numbers), dim)
 
 
-def _read_header(reader: Reader, limits: Limits) -> tuple[NumberType, int, int]:
+def _read_header(reader: Reader, limits: Limits) -> tuple[int, int, int]:
+    """Return the code of the value type, the dimension and the number of elements."""
     magic = reader.take(len(MAGIC)).tobytes()
     if magic != MAGIC:
         raise CodecError(f"not a gradsift message: it begins with {magic!r}, not {MAGIC!r}")
@@ -98,6 +124,6 @@ def _read_header(reader: Reader, limits: Limits) -> tuple[NumberType, int, int]:
         raise CodecError(f"dimension {dim} is not the expected {limits.dim}")
     if count > min(limits.max_elements, dim):
         raise CodecError(f"{count} elements are more than {min(limits.max_elements, dim)}")
-    if count > 8 * reader.left:  # each element takes at least one bit
+    if not has_room(count, reader.left):
         raise CodecError(f"{count} elements cannot be in {reader.left} bytes")
-    return TYPES[name], dim, count
+    return code, dim, count

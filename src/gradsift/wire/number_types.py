@@ -39,6 +39,7 @@ class NumberType(NamedTuple):
     scaled: bool
     split: Callable[[Floats], Signed]  # for finite values; raises CodecError for a value that would become infinite
     join: Callable[[Signed], Floats]  # float64 for float64, else float32; decoded bytes may make it overflow
+    table_code: int | None = None  # in the header, if the magnitudes are in a table; None: they never are
 
 
 def number_type(name: str) -> NumberType:
@@ -137,10 +138,10 @@ def _join_int8(signed: Signed) -> Floats:
 
 
 TYPES = {
-    "float32": NumberType(1, 31, 0x7F7F_FFFF, 4, False, _split_float32, partial(_join_bits, size=4)),
-    "float64": NumberType(2, 63, 0x7FEF_FFFF_FFFF_FFFF, 8, False, _split_float64, partial(_join_bits, size=8)),
+    "float32": NumberType(1, 31, 0x7F7F_FFFF, 4, False, _split_float32, partial(_join_bits, size=4), 6),
+    "float64": NumberType(2, 63, 0x7FEF_FFFF_FFFF_FFFF, 8, False, _split_float64, partial(_join_bits, size=8), 7),
     "float16": NumberType(3, 15, 0x7BFF, 2, True, _split_float16, _join_float16),
     "bfloat16": NumberType(4, 15, 0x7F7F, 2, False, _split_bfloat16, _join_bfloat16),
     "int8": NumberType(5, 7, 127, 1, True, _split_int8, _join_int8),
 }
-NAMES = {kind.code: name for name, kind in TYPES.items()}
+NAMES = {code: name for name, kind in TYPES.items() for code in (kind.code, kind.table_code) if code is not None}

@@ -33,6 +33,27 @@ def plan_indices(indices: Ints, total: int) -> Part:
     return best if best.size <= 1 + byte_count(total) else _plan_bitmap(_mask(indices, total))
 
 
+def indices_size(gaps: list[int], runs: list[int], breaks: int, total: int) -> int:
+    """Return the size of a set of at most half of ``total`` indices, of which ``breaks`` do not follow their neighbour.
+
+    ``gaps`` and ``runs`` say how often each bit length occurs, of the gaps and of the lengths of runs minus one.
+    """
+    size = 1 + integers.size(gaps)
+    if breaks < _MAX_BREAKS_PER_MEMBER * sum(gaps):
+        size = min(size, _runs_size(runs))
+    return min(size, 1 + byte_count(total))
+
+
+def mask_size(runs: list[int], total: int) -> int:
+    """Return the size of a mask of ``total`` bits; ``runs`` as in ``indices_size``, without the last run."""
+    bitmap = 1 + byte_count(total)
+    return bitmap if sum(runs) > _MAX_CHANGES_PER_BIT * total else min(bitmap, _runs_size(runs))
+
+
+def _runs_size(runs: list[int]) -> int:
+    return 1 + len(varint(sum(runs))) + (integers.size(runs) if sum(runs) else 0)
+
+
 def plan_mask(mask: Mask) -> Part:
     """Prepare to write a mask; an empty one takes no bytes."""
     if not len(mask):

@@ -9,7 +9,7 @@ runs if the inputs of a layer are not negative (after ReLU), and then take a fra
 import numpy as np
 
 from gradsift.wire import huffman, sets
-from gradsift.wire.bits import CodecError, Part, Reader, Unsigned, fixed_size, pack_fixed, read_fixed
+from gradsift.wire.bits import CodecError, Ints, Part, Reader, Unsigned, fixed_size, pack_fixed, read_fixed
 from gradsift.wire.huffman import MAX_SYMBOLS
 from gradsift.wire.number_types import NumberType, Signed
 
@@ -27,7 +27,7 @@ def plan(signed: Signed, kind: NumberType) -> Part:
         nonzero, signs = magnitude.take(places), negative.take(places)
     base = nonzero.min() if len(nonzero) else word(0)
     above = nonzero - base
-    low_bits = _low_bits(above, kind)
+    low_bits = _low_bits(above, kind.width)
 
     symbols = (above >> word(low_bits)).astype(np.uint8) + np.uint8(FIRST)
     if places is not None:
@@ -46,27 +46,45 @@ def plan(signed: Signed, kind: NumberType) -> Part:
     return Part(len(header) + coarse.size + fixed_size(len(nonzero), low_bits) + sign.size, write)
 
 
-def _low_bits(above: Unsigned, kind: NumberType) -> int:
-    """Choose how many low bits to leave raw: the number for which entropy, raw bits and code table are smallest."""
-    total = len(above)
-    if not total:
+def _low_bits(above: Unsigned, width: int) -> int:
+    if not len(above):
         return 0
-    largest = int(above.max())
-    low_bits = max(0, largest.bit_length() - 8)
-    low_bits += largest >> low_bits >= _BUCKETS
+    low_bits = least_low_bits(int(above.max()))
     counts = np.bincount((above >> above.dtype.type(low_bits)).astype(np.uint8))
-    best, best_bits = low_bits, float("inf")
-    while low_bits < kind.width:
+    return best_low_bits(counts, low_bits, width)[0]
+
+
+def least_low_bits(largest: int) -> int:
+    """Return how many low bits must be raw for the others to be a symbol, of differences up to ``largest``."""
+    low_bits = max(0, largest.bit_length() - 8)
+    return low_bits + (largest >> low_bits >= _BUCKETS)
+
+
+def best_low_bits(counts: Ints, low_bits: int, width: int) -> tuple[int, Ints]:
+    """Choose how many low bits to leave raw: the number for which entropy, raw bits and code table are smallest.
+
+    ``counts`` says how often each number of high bits occurs if ``low_bits`` are raw, and is returned for the choice.
+    """
+    total = int(counts.sum())
+    best, best_bits = (low_bits, counts), float("inf")
+    while low_bits < width:
         used = counts[counts > 0].astype(np.float64)
         entropy = total * np.log2(total) - float(used @ np.log2(used))
         bits = max(entropy, total) + total * low_bits + 4 * len(counts)
         if bits < best_bits:
-            best, best_bits = low_bits, bits
+            best, best_bits = (low_bits, counts), bits
         if len(counts) == 1 or bits > best_bits + total:
             break
         counts = np.append(counts, np.zeros(len(counts) % 2, counts.dtype)).reshape(-1, 2).sum(axis=1)
         low_bits += 1
     return best
+
+
+def size(counts: Ints, low_bits: int, kind: NumberType) -> int:
+    """Return how many bytes values without zeros take, less their signs; ``counts`` as for ``best_low_bits``."""
+    low_bits, counts = best_low_bits(counts, low_bits, kind.width)
+    coarse = huffman.size([0] * FIRST + counts.tolist())
+    return kind.base_bytes + 1 + coarse + fixed_size(int(counts.sum()), low_bits)
 
 
 def read(reader: Reader, total: int, kind: NumberType) -> Signed:
