@@ -143,9 +143,11 @@ class FewBits(ValueType):
         if not message.size:
             return message
         levels = min(2 ** (self.bits - 1), 127)  # a table of the wire format has 128 entries, one of them for zero
-        size = message.values.abs().double()
-        largest = size.amax(-1, keepdim=True)
-        part = size / largest.where(largest > 0, 1.0)  # of the largest
+        part = message.values.abs().double()
+        largest = part.amax(-1, keepdim=True)
+        part /= largest.where(
+            largest > 0, 1.0
+        )  # in place, as below: these vectors take twice the memory of the message
         rounded = _drawn(part, levels, _uniform(message)) if self.stochastic else _means(part, levels)
         return message.with_values((rounded * largest).to(message.values.dtype).copysign(message.values))
 
@@ -161,7 +163,7 @@ def _fixed_point(part: Tensor) -> tuple[Tensor, Tensor]:
     """
     length = torch.frexp((part > 0).sum(-1, keepdim=True).double()).exponent  # in bits
     unit = (torch.ones_like(length) << (length - 22).clamp(min=0)).double() * 2.0**-40
-    return (part / unit).round().long(), unit
+    return (part / unit).round_().long(), unit
 
 
 def _smallest(part: Tensor) -> Tensor:
@@ -183,7 +185,7 @@ def _means(part: Tensor, levels: int) -> Tensor:
     whole, unit = _fixed_point(part)
     totals = whole.new_zeros((*part.shape[:-1], levels)).scatter_add_(-1, bins, whole)
     counts = torch.zeros_like(totals).scatter_add_(-1, bins, (part > 0).long())
-    return (totals.double() / counts.clamp(min=1) * unit).gather(-1, bins).where(part > 0, 0.0)
+    return (totals.double() / counts.clamp(min=1) * unit).gather(-1, bins).masked_fill_(part == 0, 0.0)
 
 
 def _drawn(part: Tensor, levels: int, uniform: Tensor) -> Tensor:
@@ -192,14 +194,16 @@ def _drawn(part: Tensor, levels: int, uniform: Tensor) -> Tensor:
     above = _smallest(part) ** power
     nodes = torch.cat([torch.zeros_like(above[..., :1]), above], dim=-1)
     place = torch.searchsorted(above, part, right=True)
-    low, high = nodes.gather(-1, place), nodes.gather(-1, (place + 1).clamp(max=levels))
+    low = nodes.gather(-1, place)
+    high = nodes.gather(-1, place.add_(1).clamp_(max=levels))
     return torch.where(uniform * (high - low) < part - low, high, low)
 
 
 def _uniform(message: Sparse) -> Tensor:
     """A number in [0, 1) for each value and its index, by the mixing function of SplitMix64 (Steele et al., 2014)."""
-    mixed = message.values.double().view(torch.int64) ^ (message.indices * -7046029254386353131)  # products wrap around
-    for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
-        mixed = (mixed ^ (mixed >> shift & (1 << 64 - shift) - 1)) * factor
-    mixed ^= mixed >> 31 & (1 << 33) - 1
-    return (mixed >> 11 & (1 << 53) - 1).double() * 2.0**-53
+    mixed = message.indices * -7046029254386353131  # products wrap around
+    mixed ^= message.values.double().view(torch.int64)
+    for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685), (31, 1)):
+        mixed ^= (mixed >> shift).bitwise_and_((1 << 64 - shift) - 1)
+        mixed *= factor
+    return (mixed >> 11).bitwise_and_((1 << 53) - 1).double().mul_(2.0**-53)
