@@ -3,6 +3,8 @@
 What the textbooks say of them is in tests/simulation/test_textbooks.py.
 """
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import torch
 from torch import nn
 
 import gradsift
-from gradsift import Cosine, FewBits, LinkTime, LocalSteps
+from gradsift import Cosine, FewBits, LinkTime, LocalSteps, Method
 from gradsift.server_step import SGD, Momentum
 from gradsift.simulation.engine import Engine
 from tests.simulation import hand
@@ -185,4 +187,58 @@ def test_an_interrupted_run_is_the_same_run(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         run(tmp_path / "parts", 7, **ALL, on_round=stop)
     run(tmp_path / "parts", 7, **ALL, resume=True)
+    assert_same_end(tmp_path / "whole", tmp_path / "parts")
+
+
+@pytest.mark.parametrize(
+    ("was", "given", "named"),
+    [
+        ({"server": Momentum(0.7)}, {}, r"server\.momentum was 0\.7, not None"),
+        ({"server": Momentum(0.7)}, {"server": Momentum(0.8)}, r"server\.momentum was 0\.7, not 0\.8"),
+        ({"server": Momentum(0.7)}, {"server": NESTEROV}, r"server\.nesterov was False, not True"),
+        ({}, {"server": "momentum"}, r"server\.name was 'sgd', not 'momentum'"),
+        ({}, {"down_values": FewBits(2)}, r"down_values\.bits was None, not 2"),
+        ({"down_values": FewBits(2)}, {"down_values": FewBits(3)}, r"down_values\.bits was 2, not 3"),
+        ({"local": LOCAL}, {"local": LocalSteps(3)}, r"local\.momentum was 0\.7, not 0\.0"),
+    ],
+)
+def test_another_run_is_refused_with_the_difference(
+    was: dict[str, Any], given: dict[str, Any], named: str, tmp_path: Path
+) -> None:
+    run(tmp_path / "run", 3, **was)
+    with pytest.raises(gradsift.GradsiftError, match=f"run is another run: .*{named}"):
+        run(tmp_path / "run", 5, **given, resume=True)
+
+
+@pytest.mark.parametrize(("was", "given"), [("momentum", "sgd"), ("sgd", "momentum")])
+def test_a_checkpoint_with_another_memory_is_refused(was: str, given: str, tmp_path: Path) -> None:
+    """Also where the configuration says otherwise."""
+    run(tmp_path / "run", 3, server=was)
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    config["server"] = Method.of(server=given).describe()["server"]
+    (tmp_path / "run/config.json").write_text(json.dumps(config))
+    with pytest.raises(gradsift.GradsiftError, match=r"memory/velocity is (float32|missing)"):
+        run(tmp_path / "run", 5, server=given, resume=True)
+
+
+@pytest.mark.parametrize("local", [None, LocalSteps(3)], ids=["one gradient", "local steps"])
+@pytest.mark.parametrize("delay", [0, 1])
+def test_a_run_from_before_there_were_these_slots_is_resumed(
+    delay: int, local: LocalSteps | None, tmp_path: Path
+) -> None:
+    run(tmp_path / "whole", 7, delay=delay, local=local)
+    run(tmp_path / "parts", 3, delay=delay, local=local)
+    config = json.loads((tmp_path / "parts/config.json").read_text())
+    del config["server"], config["down_values"]
+    for name in ("rate", "momentum", "weight_decay", "residual_decay"):
+        assert (config["local"].pop(name, None) is not None) == (local is not None)
+    (tmp_path / "parts/config.json").write_text(json.dumps(config))
+    for options, named in (
+        ({"server": "momentum"}, "server.name was 'sgd', not 'momentum'"),
+        ({"down_values": "int8"}, "down_values.name was 'exact', not 'int8'"),
+        ({"local": LocalSteps(3, momentum=0.5)}, "local.momentum was 0.0, not 0.5" if local else "local.name was"),
+    ):
+        with pytest.raises(gradsift.GradsiftError, match=re.escape(named)):
+            run(tmp_path / "parts", 7, **{"delay": delay, "local": local, **options}, resume=True)
+    run(tmp_path / "parts", 7, delay=delay, local=local, resume=True)
     assert_same_end(tmp_path / "whole", tmp_path / "parts")
