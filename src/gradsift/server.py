@@ -41,7 +41,7 @@ def initial_memory(method: Method, weights: Tensor) -> Named:
                 f"the memory of server optimizer {method.server.name!r} must be like the weights, and not called"
                 f" {ERROR!r}, got {name!r}: {value.dtype} {list(value.shape)}"
             )
-    return memory if isinstance(method.down_values, Exact) else {**memory, ERROR: torch.zeros_like(weights)}
+    return memory if type(method.down_values) is Exact else {**memory, ERROR: torch.zeros_like(weights)}
 
 
 def advance(method: Method, server: Server, merged: Sparse, lr: float) -> tuple[Server, Sparse]:

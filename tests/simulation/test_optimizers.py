@@ -148,6 +148,47 @@ def test_options_that_change_nothing_change_no_bit(sparsifier: str) -> None:
     assert plain.state.server.memory == spelled.state.server.memory == {}
 
 
+# The short forms.
+
+
+@pytest.mark.parametrize("control", ["planned", "extended-sign"])
+def test_simulate_takes_short_forms_for_long_ones(control: str) -> None:
+    """And plans k with the bytes of few bits."""
+
+    def simulated(**options: Any) -> gradsift.Result:
+        chosen = controller("fab-top-k", control)
+        return gradsift.simulate(mlp(), LOSS, blobs(), controller=chosen, rounds=6, batch_size=8, **options)
+
+    short = simulated(local_steps=3, bits=(2, 4), server="momentum")
+    few = {"values": FewBits(2), "down_values": FewBits(4), "encoded_bytes": True}
+    long = simulated(local=LocalSteps(3), server=Momentum(), **few)
+    assert short.records == long.records
+    assert torch.equal(short.weights, long.weights)
+    assert short.config == long.config
+    counted = simulated(local_steps=3, bits=(2, 4), server="momentum", encoded_bytes=False)
+    assert counted.config["settings"]["encoded_bytes"] is False
+    assert counted.records[0]["up_bytes"] == 6 * 8 * counted.records[0]["up_elements"]
+    exact = simulated(local_steps=3, encoded_bytes=True)
+    if control == "planned":  # cheaper elements are more elements
+        assert short.records[0]["k"] > exact.records[0]["k"]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"local_steps": 2, "local": "one-gradient"}, "give either local_steps, 2, or local, 'one-gradient'"),
+        ({"bits": 2, "down_values": "int8"}, "give either bits, 2, or values and down_values"),
+        ({"bits": 12}, "bits must be 1 to 8, or 32 for exact values, up and down, got 12"),
+        ({"server": "adam"}, "unknown server optimizer 'adam'"),
+        ({"momentum": 0.9}, "unknown setting 'momentum'"),
+    ],
+)
+def test_simulate_refuses_what_does_not_go_together(options: dict[str, Any], named: str, tmp_path: Path) -> None:
+    with pytest.raises(gradsift.GradsiftError, match=re.escape(named)):
+        run(tmp_path / "run", 3, **options)
+    assert not (tmp_path / "run").exists()
+
+
 # Resume.
 
 RUNS: dict[str, dict[str, Any]] = {
