@@ -9,6 +9,7 @@ import math
 import time
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -129,8 +130,8 @@ def show_batch(device: torch.device, clients: int = 156, k: int = 10_000, dim: i
         single, at_once = codec._sizes(uploads, None), batch.sizes(uploads, kind)
         assert at_once is not None
         assert np.array_equal(single, at_once)
-        before = _milliseconds(lambda uploads=uploads: codec._sizes(uploads, None))
-        after = _milliseconds(lambda uploads=uploads: batch.sizes(uploads, kind))
+        before = _milliseconds(partial(codec._sizes, uploads, None))
+        after = _milliseconds(partial(batch.sizes, uploads, kind))
         label = "exact" if bits is None else str(bits)
         lines.append([label, f"{before:.0f}", f"{after:.0f}", f"{before / after:.1f}"])
     print(f"{clients} messages of {k:,} elements of {dim:,}, on {device}")
