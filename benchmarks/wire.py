@@ -40,7 +40,7 @@ CLIENTS = 10
 FRACTIONS = [1e-4, 1e-3, 1e-2, 10_000 / DIM, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0]
 TRAINED = {445: 50, 4_441: 50, 10_000: 200, 44_406: 50, 222_031: 20, DIM: 20}  # k: rounds
 KEPT = (1, 5, 20, 50, 200)  # rounds whose messages are kept
-LAST = {445: 50, 4_441: 50, 10_000: 200, 44_406: 50}  # k: the round whose uploads are rounded to a few bits
+FEW_BITS = ((445, 50), (4_441, 50), (10_000, 1), (10_000, 200), (44_406, 50))  # k and round of uploads to be rounded
 ROUNDED = (1_000, 10_000, 44_406, 222_031)  # k of the messages with values of a few bits
 
 
@@ -253,7 +253,7 @@ def run_real(path: str) -> None:
     show(rows)
     over = [excess(sparse) for name, messages in groups.items() if name.startswith("up 10000") for sparse in messages]
     print(f"Huffman above the entropy of its symbols, uploads of k = 10,000: {np.mean(over):.2%} of the message\n")
-    low_bits.show({f"up, {int(k):,}, round {last}": groups[f"up {k} {last}"] for k, last in LAST.items()})
+    low_bits.show({f"up, {k:,}, round {number}": groups[f"up {k} {number}"] for k, number in FEW_BITS})
 
 
 def excess(sparse: Sparse) -> float:

@@ -20,7 +20,11 @@ from tests.wire.messages import INDICES, Values, bits_of, few, message, ordered
 
 DIM = 444_062
 BITS = [1, 2, 3, 4, 8]
-TAILS = {"exponential": torch.distributions.Laplace(0.0, 1.0), "normal": torch.distributions.Normal(0.0, 1.0)}
+TAILS = {
+    "exponential": torch.distributions.Laplace(0.0, 1.0),
+    "normal": torch.distributions.Normal(0.0, 1.0),
+    "heavy": torch.distributions.StudentT(3.0),
+}
 
 
 def value_type(data: bytes) -> int:
