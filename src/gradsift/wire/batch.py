@@ -54,7 +54,7 @@ def sizes(sparse: Sparse, kind: NumberType) -> Ints | None:
     gaps = indices.diff(dim=-1, prepend=indices.new_full((len(indices), 1), -1)) - 1
     if not bool((gaps >= 0).all() & (indices[:, -1] < dim).all() & sparse.values.isfinite().all()):
         return None
-    bits = sparse.values.gather(-1, order).view(own)
+    bits = sparse.values.detach().gather(-1, order).view(own)
     header = len(MAGIC) + 2 + len(varint(dim)) + len(varint(count)) + CHECKSUM_BYTES
     messages = _counted(indices, gaps, bits, dim)
     return np.array([header + _content(m, count, dim, kind) if m.smallest else 0 for m in messages], np.int64)
