@@ -1,8 +1,10 @@
-"""Bytes and times of the wire format, on random messages and on the uploads of a real FEMNIST run.
+"""Bytes and times of the wire format, on random messages and on the uploads of real runs.
 
-    python benchmarks/wire.py random
-    python benchmarks/wire.py train uploads.npz      # some minutes; FEMNIST from the folder in GRADSIFT_DATA
-    python benchmarks/wire.py real uploads.npz
+    python -m benchmarks.wire random
+    python -m benchmarks.wire digits                    # trains on the digits, a minute
+    python -m benchmarks.wire train uploads.npz         # some minutes; FEMNIST from the folder in GRADSIFT_DATA
+    python -m benchmarks.wire real uploads.npz
+    python -m benchmarks.wire batch --device cuda       # the sizes of many messages, one by one and at once
 
 Prints the tables of docs/results/wire.md. The columns for zstd need the package zstandard; without it they are empty.
 Times are CPU time of the one thread that works, the median of many calls, so that other work on the machine counts
@@ -20,9 +22,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gradsift import Round, Sparse, apply, sparsifier
-from gradsift.data import femnist
-from gradsift.models import paper_cnn
+from benchmarks import low_bits
+from gradsift import Round, Sparse, apply, sparsifier, top_k
+from gradsift.data import FederatedData, digits, femnist
+from gradsift.models import model, paper_cnn
 from gradsift.wire import Limits, decode, encode, encoded_size, huffman, sets, values
 from gradsift.wire.bits import Part
 from gradsift.wire.number_types import number_type
@@ -37,6 +40,8 @@ CLIENTS = 10
 FRACTIONS = [1e-4, 1e-3, 1e-2, 10_000 / DIM, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0]
 TRAINED = {445: 50, 4_441: 50, 10_000: 200, 44_406: 50, 222_031: 20, DIM: 20}  # k: rounds
 KEPT = (1, 5, 20, 50, 200)  # rounds whose messages are kept
+FEW_BITS = ((445, 50), (4_441, 50), (10_000, 1), (10_000, 200), (44_406, 50))  # k and round of uploads to be rounded
+ROUNDED = (1_000, 10_000, 44_406, 222_031)  # k of the messages with values of a few bits
 
 
 def entropy_bytes(dim: int, k: int) -> float:
@@ -65,6 +70,15 @@ def milliseconds(action: Callable[[], object], least: float = 0.25) -> float:
         action()
         times.append(time.thread_time() - before)
     return 1e3 * float(np.median(times))
+
+
+class Trained(NamedTuple):
+    """One round of training: its number, the loss before it and its messages."""
+
+    number: int
+    loss: float
+    uploads: Sparse
+    merged: Sparse
 
 
 class Row(NamedTuple):
@@ -153,44 +167,65 @@ def run_random() -> None:
     shuffled = random_message(10_000, np.random.default_rng(1), False)
     order = torch.from_numpy(np.random.default_rng(2).permutation(10_000))
     shuffled = Sparse(shuffled.indices[order], shuffled.values[order], DIM)
-    print(f"k = 10,000 in no order: encode {milliseconds(lambda: encode(shuffled)):.2f} ms")
+    print(f"k = 10,000 in no order: encode {milliseconds(lambda: encode(shuffled)):.2f} ms\n")
+    torch.manual_seed(1)
+    vector = torch.distributions.Laplace(0.0, 1.0).sample(torch.Size([DIM]))
+    low_bits.show({f"exponential tail, k = {k:,}": [top_k(vector, k)] for k in ROUNDED})
+
+
+def train(data: FederatedData, network: torch.nn.Module, k: int, rounds: int, step: float) -> Iterator[Trained]:
+    """FAB-top-k with a fixed k, through the core: each client's accumulated gradient, its upload, the merged B."""
+    parameters = list(network.parameters())
+    weights = torch.nn.utils.parameters_to_vector(parameters).detach()
+    start = np.cumsum(data.size) - data.size
+    share = torch.from_numpy(data.size / data.size.sum())
+    method, source = sparsifier("fab-top-k"), np.random.default_rng(0)
+    initial, residual = weights.clone(), torch.zeros(CLIENTS, len(weights))
+    for number in range(1, rounds + 1):
+        torch.nn.utils.vector_to_parameters(weights, parameters)
+        loss = 0.0
+        for client in range(CLIENTS):
+            rows = torch.from_numpy(start[client] + source.choice(data.size[client], 32, replace=False))
+            value = functional.cross_entropy(network(data.x[rows]), data.y[rows])
+            gradient: tuple[Tensor, ...] = torch.autograd.grad(value, parameters)
+            residual[client] += torch.cat([part.reshape(-1) for part in gradient])
+            loss += float(share[client]) * value.item()
+        rnd = Round(number, k)
+        uploads = method.upload(residual, rnd)
+        merged = method.merge(uploads, share, rnd)
+        yield Trained(number, loss, uploads, merged)
+        residual = method.settle(residual, uploads, merged)
+        weights = apply(weights, merged, step)
+    torch.nn.utils.vector_to_parameters(initial, parameters)
+
+
+def clients_of(uploads: Sparse) -> list[Sparse]:
+    """The uploads of three clients."""
+    return [Sparse(uploads.indices[client], uploads.values[client], uploads.dim) for client in range(3)]
 
 
 def run_train(path: str) -> None:
-    """FAB-top-k with a fixed k, through the core: each client's accumulated gradient, its upload, the merged B."""
-    torch.set_num_threads(1)
-    data = femnist(clients=CLIENTS)
-    network = paper_cnn(62, 1, 28)
-    parameters = list(network.parameters())
-    initial = torch.nn.utils.parameters_to_vector(parameters).detach()
-    assert len(initial) == DIM
-    start = np.cumsum(data.size) - data.size
-    share = torch.from_numpy(data.size / data.size.sum())
+    data, network = femnist(clients=CLIENTS), paper_cnn(62, 1, 28)
     kept: dict[str, np.ndarray] = {}
     for k, rounds in TRAINED.items():
-        method, source = sparsifier("fab-top-k"), np.random.default_rng(0)
-        weights, residual = initial.clone(), torch.zeros(CLIENTS, DIM)
-        for number in range(1, rounds + 1):
-            torch.nn.utils.vector_to_parameters(weights, parameters)
-            loss = 0.0
-            for client in range(CLIENTS):
-                rows = torch.from_numpy(start[client] + source.choice(data.size[client], 32, replace=False))
-                value = functional.cross_entropy(network(data.x[rows]), data.y[rows])
-                gradient: tuple[Tensor, ...] = torch.autograd.grad(value, parameters)
-                residual[client] += torch.cat([part.reshape(-1) for part in gradient])
-                loss += float(share[client]) * value.item()
-            rnd = Round(number, k)
-            uploads = method.upload(residual, rnd)
-            merged = method.merge(uploads, share, rnd)
+        for number, loss, uploads, merged in train(data, network, k, rounds, 0.01):
             if number in KEPT:
                 print(f"k = {k}, round {number}: loss {loss:.3f}", flush=True)
-                for client in range(3):
-                    row = Sparse(uploads.indices[client], uploads.values[client], DIM)
+                for client, row in enumerate(clients_of(uploads)):
                     keep(kept, f"up {k} {number} {client}", row)
                 keep(kept, f"down {k} {number} 0", merged)
-            residual = method.settle(residual, uploads, merged)
-            weights = apply(weights, merged, 0.01)
     np.savez(path, **kept)
+
+
+def run_digits() -> None:
+    data = digits(clients=CLIENTS)
+    network = model("small-cnn", data)
+    dim = sum(weights.numel() for weights in network.parameters())
+    groups = {}
+    for k in (dim // 100, dim // 10):
+        *_, last = train(data, network, k, 50, 0.3)
+        groups[f"digits, D = {dim:,}, k = {k:,}, round {last.number}"] = clients_of(last.uploads)
+    low_bits.show(groups)
 
 
 def keep(kept: dict[str, np.ndarray], name: str, sparse: Sparse) -> None:
@@ -217,7 +252,8 @@ def run_real(path: str) -> None:
         rows[f"{direction}, {int(k):,}, round {number}"] = mean([measure(sparse) for sparse in messages])
     show(rows)
     over = [excess(sparse) for name, messages in groups.items() if name.startswith("up 10000") for sparse in messages]
-    print(f"Huffman above the entropy of its symbols, uploads of k = 10,000: {np.mean(over):.2%} of the message")
+    print(f"Huffman above the entropy of its symbols, uploads of k = 10,000: {np.mean(over):.2%} of the message\n")
+    low_bits.show({f"up, {k:,}, round {number}": groups[f"up {k} {number}"] for k, number in FEW_BITS})
 
 
 def excess(sparse: Sparse) -> float:
@@ -250,12 +286,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("random")
+    commands.add_parser("digits")
+    commands.add_parser("batch").add_argument("--device", type=torch.device, default=torch.device("cpu"))
     for name in ("train", "real"):
         commands.add_parser(name).add_argument("path")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.command == "random":
         run_random()
+    elif options.command == "digits":
+        run_digits()
+    elif options.command == "batch":
+        low_bits.show_batch(options.device)
     elif options.command == "train":
         run_train(options.path)
     else:

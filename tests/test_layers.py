@@ -16,7 +16,7 @@ LAYERS = (
     ("errors", "check", "registry", "draws", "sparse", "check_tensors", "version", "checked", "describe"),
     ("sparsify", "values", "local", "server_step", "control", "cost", "wire", "schedule", "sampling", "weighing"),
     ("records",),
-    ("round", "server", "method", "contract", "pricing"),
+    ("round", "server", "method", "contract", "pricing", "unequal"),
     ("simulation", "flower", "data", "models"),
     ("report", "regret", "planning"),
     ("experiments",),

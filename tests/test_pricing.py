@@ -20,7 +20,8 @@ COSTS = [
     Energy(up=3e-6, down=4e-7, compute=0.5),
     Money(up=5e-9, down=5e-9, compute=1e-7),
     WeightedSum((0.5, LINK), (2.0, NormalizedTime(1))),
-    LinkTime([1e4] * 10 + [2e4] * 10, 1e5, compute=0.1),
+    LinkTime([1e4] * 20, 1e5, compute=0.1),
+    WeightedSum((1.0, LinkTime([1e4] * 10 + [2e4] * 10, 1e5, compute=0.1))),
 ]
 
 

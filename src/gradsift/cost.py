@@ -120,6 +120,11 @@ class CostModel(ABC):
     def round_cost(self, traffic: Traffic) -> float:
         """The cost of a round with this traffic: computation plus communication."""
 
+    def client_costs(self, traffic: Traffic) -> Floats:
+        """[N] the cost of each client, if a round costs as much as the dearest client in it; else [0]."""
+        del traffic
+        return np.zeros(0)
+
     @property
     def measured(self) -> bool:
         """Whether it needs ``Traffic.seconds``: then the cost of a round that was not made cannot be told."""
@@ -216,14 +221,18 @@ class LinkTime(CostModel):
 
     def round_cost(self, traffic: Traffic) -> float:
         """The maximum over the clients that took part; an empty message costs nothing, not even latency."""
+        return float(self.client_costs(traffic)[traffic.took_part].max())
+
+    def client_costs(self, traffic: Traffic) -> Floats:
+        """[N] the seconds of each client."""
         latency = _per_client("latency", self.latency, traffic)
         seconds = _per_client("compute", self.compute, traffic) * traffic.steps
         for sent, name, bandwidth in (
             (traffic.up_bytes, "up_bandwidth", self.up_bandwidth),
             (traffic.down_bytes, "down_bandwidth", self.down_bandwidth),
         ):
-            seconds += np.where(sent > 0, latency + sent / _per_client(name, bandwidth, traffic), 0.0)
-        return float(seconds[traffic.took_part].max())
+            seconds = seconds + np.where(sent > 0, latency + sent / _per_client(name, bandwidth, traffic), 0.0)
+        return np.asarray(seconds)
 
 
 @register_cost_model("measured-time")

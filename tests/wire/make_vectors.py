@@ -49,6 +49,7 @@ CASES: dict[str, tuple[Sparse, str]] = {
     "int8, all zero": (message(11, 50, 9, scattered, zeros), "int8"),
     "table of one level": (message(12, 200, 30, scattered, levels(1)), "float32"),
     "table of two levels, joined": (message(13, 300, 101, scattered, levels(2, odds=0.9)), "float32"),
+    "table of two levels, as a set": (message(18, 600, 301, scattered, levels(2, odds=0.99)), "float32"),
     "table of four levels": (message(14, 300, 40, scattered, levels(4)), "float32"),
     "table with a zero": (message(15, 300, 40, scattered, levels(3, zero=True)), "float32"),
     "table of many levels": (message(16, 900, 400, scattered, levels(100, odds=0.02)), "float32"),

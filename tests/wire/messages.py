@@ -72,7 +72,7 @@ def few(source: Source, k: int) -> Values:
     """A few magnitudes, the smaller the more often, as rounding to few bits leaves them; sometimes zero is one."""
     levels: Values = np.sort(np.abs(source.standard_normal(source.choice([1, 2, 3, 4, 8, 16, 17, 60]))))
     levels[0] *= source.random() < 0.7
-    places = np.minimum(source.geometric(source.choice([0.1, 0.5, 0.9]), k) - 1, len(levels) - 1)
+    places = np.minimum(source.geometric(source.choice([0.1, 0.5, 0.9, 0.98]), k) - 1, len(levels) - 1)
     values: Values = np.copysign(levels[places], source.choice([-1.0, 1.0], k))
     return values
 

@@ -225,10 +225,13 @@ def read_by_table(cursor: Cursor, count: int, value_type: int) -> list[float]:
     places = [0] * count
     if levels > 1:
         joined = cursor.byte()
-        if joined == 0 or levels**joined > 256:
+        if joined == 0 and levels == 2:
+            places = read_mask(cursor, count)
+        elif joined == 0 or levels**joined > 256:
             raise ValueError("bad number of joined places")
-        places = []
-        for symbol in read_symbols(cursor, (count + joined - 1) // joined):
+        else:
+            places = []
+        for symbol in read_symbols(cursor, (count + joined - 1) // joined) if joined else []:
             for _ in range(joined):
                 places.append(symbol % levels)
                 symbol //= levels

@@ -163,14 +163,15 @@ def test_only_contiguous_bytes_are_read() -> None:
 
 
 @pytest.mark.parametrize("index_mode", ["gaps", "runs"])
-def test_the_smallest_messages_that_unfold_to_the_most(index_mode: str) -> None:
-    """Every gap or run alike, every value zero, one bit each: valid, and within the bound."""
+@pytest.mark.parametrize("code", [5, 7])
+def test_the_smallest_messages_that_unfold_to_the_most(index_mode: str, code: int) -> None:
+    """Every gap or run alike, every value zero, of one bit each or, by table, of none: valid, and within the bound."""
     dim, count = 2**30, 80_000
     one_kind = bytes([0, 1])  # a table with symbol 0 alone
     integers = {"gaps": bytes([1]), "runs": bytes([2]) + varint(2 * count)}[index_mode] + one_kind
     integers += bytes(count // 8 if index_mode == "gaps" else 2 * count // 8)
-    zeros = np.float32(1).tobytes() + bytes([0, 0]) + one_kind + bytes(count // 8)
-    data = hostile.checksummed(b"GSFT\x01\x05" + varint(dim) + varint(count) + integers + zeros)
+    zeros = {5: np.float32(1).tobytes() + bytes([0, 0]) + one_kind + bytes(count // 8), 7: bytes(9) + bytes([2, 0])}
+    data = hostile.checksummed(b"GSFT\x01" + bytes([code]) + varint(dim) + varint(count) + integers + zeros[code])
     made = decode(data, WIDE)
     assert made.indices.tolist() == list(range(count) if index_mode == "gaps" else range(1, 2 * count, 2))
     assert not made.values.any()

@@ -20,7 +20,11 @@ from tests.wire.messages import INDICES, Values, bits_of, few, message, ordered
 
 DIM = 444_062
 BITS = [1, 2, 3, 4, 8]
-TAILS = {"exponential": torch.distributions.Laplace(0.0, 1.0), "normal": torch.distributions.Normal(0.0, 1.0)}
+TAILS = {
+    "exponential": torch.distributions.Laplace(0.0, 1.0),
+    "normal": torch.distributions.Normal(0.0, 1.0),
+    "heavy": torch.distributions.StudentT(3.0),
+}
 
 
 def value_type(data: bytes) -> int:
@@ -103,8 +107,8 @@ def joined(data: bytes, dim: int, count: int) -> int:
     return data[start + 1 + 4 * (data[start] + 1)]
 
 
-@pytest.mark.parametrize(("odds", "places"), [(0.5, 1), (0.85, 4), (0.97, 8)])
-def test_places_are_joined_where_one_is_frequent(odds: float, places: int) -> None:
+@pytest.mark.parametrize(("odds", "places"), [(0.5, 0), (0.85, 4), (0.93, 8), (0.995, 0)])
+def test_places_are_joined_or_a_set_where_one_is_frequent(odds: float, places: int) -> None:
     source = np.random.default_rng(0)
     values = np.where(source.random(20_000) < odds, 0.3, 0.7) * source.choice([-1.0, 1.0], 20_000)
     data = encode(Sparse(torch.arange(20_000), torch.from_numpy(values).float(), 20_000))

@@ -42,6 +42,8 @@ class Prices(NamedTuple):
 
     k: tuple[float, ...]
     cost: tuple[float, ...]
+    each: tuple[tuple[float, ...], ...] = ()  # if links differ: for each kind of clients its k, and ``k`` is their mean
+    kinds: tuple[int, ...] = ()  # the kind of each client
 
     @classmethod
     def of(cls, price: Callable[[float], float], dim: int) -> "Prices":
@@ -52,6 +54,11 @@ class Prices(NamedTuple):
     def at(self, k: Floats) -> Floats:
         """The cost of a round at each k."""
         return np.interp(k, self.k, self.cost)
+
+    def shared(self, k: float, low: float, high: float) -> float | tuple[float, ...]:
+        """k itself, or the k of each client whose mean it is, from ``low`` to ``high``."""
+        own = [min(max(float(np.interp(k, self.k, one)), low), high) for one in self.each]
+        return tuple(own[kind] for kind in self.kinds) if own else k
 
     @property
     def base(self) -> float:

@@ -39,7 +39,7 @@ class PlannedState(TypedDict):
     rounds: int  # that were observed so far
     log_scale: float  # of what depends on k in the costs that were seen, over what the prices say
     priced: int  # rounds that it is the mean of
-    prices: list[list[float]] | None  # ``Prices``; None if costs are only seen
+    prices: list[list[float]] | None  # ``_table`` of the prices; None if costs are only seen
     seen: SeenCost  # the costs that were seen, while there are no prices
 
 
@@ -84,7 +84,7 @@ class Planned(Controller[PlannedState]):
 
     def priced(self, state: PlannedState, prices: Prices | None) -> PlannedState:
         """The state with the prices of rounds; what was learned about other prices is forgotten."""
-        table = None if prices is None else [list(prices.k), list(prices.cost)]
+        table = None if prices is None else _table(prices)
         if table == state["prices"]:
             return state
         return {**state, "prices": table, "log_scale": 0.0, "priced": 0, "seen": seen_cost.start()}
@@ -93,7 +93,9 @@ class Planned(Controller[PlannedState]):
         """The k that is planned with what is known; where costs are only seen, it varies so that they can be told."""
         c, low, high = current_c(state), state["low"], state["high"]
         if state["prices"] is not None:
-            return Proposal(number, law.search(_corrected(state), c, low, high), memo={"c": c})
+            k = law.search(_corrected(state), c, low, high)
+            each = _prices(state).shared(k, low, high)
+            return Proposal(number, each, memo={"c": c, "mean_k": k} if isinstance(each, tuple) else {"c": c})
         known = seen_cost.estimate(state["seen"])
         k = math.sqrt(c * state["dim"])  # as if sending everything took about as long as computing
         if known is not None:
@@ -103,9 +105,9 @@ class Planned(Controller[PlannedState]):
     def update(self, state: PlannedState, seen: Observation) -> PlannedState:
         """Learn c from the waiting time, and how far the costs that were seen are from the prices."""
         state = {**state, "rounds": state["rounds"] + 1}
-        k = seen.used_k
-        if k is None:
+        if seen.used_k is None:
             return state
+        k = seen.proposal.memo.get("mean_k", seen.used_k)
         if seen.waiting and seen.took_part:
             # A client that takes part in every tenth round sends a tenth as often: its elements wait ten times as long.
             waiting = seen.waiting / seen.took_part
@@ -143,10 +145,16 @@ def _averaged(mean: float, count: int, value: float) -> float:
     return mean + (value - mean) / (min(count, MEMORY) + 1)
 
 
+def _table(prices: Prices) -> list[list[float]]:
+    """Prices as lists, for a checkpoint."""
+    shared = (prices.kinds, *prices.each) if prices.each else ()
+    return [list(row) for row in (prices.k, prices.cost, *shared)]
+
+
 def _prices(state: PlannedState) -> Prices:
     assert state["prices"] is not None
-    k, cost = state["prices"]
-    return Prices(tuple(k), tuple(cost))
+    k, cost, *shared = map(tuple, state["prices"])
+    return Prices(k, cost, tuple(shared[1:]), tuple(int(kind) for kind in shared[0])) if shared else Prices(k, cost)
 
 
 def _corrected(state: PlannedState) -> PriceFunction:

@@ -127,6 +127,9 @@ def _labels(methods: list[Method]) -> list[str]:
     labels = [_name(method) + place for method, place in zip(methods, places, strict=True)]
     if len({json.dumps(method.runs[0].config.get("cost"), sort_keys=True) for method in methods}) > 1:
         labels = [f"{label}, {_cost(method)}" for label, method in zip(labels, methods, strict=True)]
+    rounds = [_round(method) for method in methods]
+    if len(set(rounds)) > 1:
+        labels = [f"{label}, {words}" if words else label for label, words in zip(labels, rounds, strict=True)]
     for label in dict.fromkeys(labels):
         same = [i for i, other in enumerate(labels) if other == label]
         paths = _label_paths(differing([methods[i].config for i in same]))
@@ -156,6 +159,17 @@ def _name(method: Method) -> str:
     if controller == "fixed" and isinstance(k, int | float):
         return f"{sparsifier}, k = {number(k)}"
     return f"{sparsifier}, {controller}"
+
+
+def _round(method: Method) -> str:
+    """The local steps and the bits of a value, where they are not those of the paper's round."""
+    config = method.runs[0].config
+    steps = (config.get("local") or {}).get("steps")
+    up, down = ((config.get(part) or {}).get("bits") for part in ("values", "down_values"))
+    words = [f"{number(steps)} local step{'s' * (steps != 1)}"] if isinstance(steps, int) else []
+    if isinstance(up, int) or isinstance(down, int):
+        words.append(f"{shortened(up or 32, 24)} bits up, {shortened(down or 32, 24)} down")
+    return ", ".join(words)
 
 
 def _cost(method: Method) -> str:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gradsift.errors import GradsiftError
 from gradsift.records.folder import CONFIG, RECORDS, read_config, read_records
 from gradsift.records.stop import STOPS, StopWhen
+from gradsift.report.exchanges import Exchanges
 
 # Entries of config.json with their types, and columns of records.jsonl; optional columns may be null or missing.
 ENTRIES = (("settings", "seed", int), ("sparsifier", "name", str), ("controller", "name", str), ("model", "dim", int))
@@ -42,6 +43,7 @@ class Run:
     evaluated: Ints  # [E] the number of rounds done at each evaluation; 0 means before round 1
     loss: Floats  # [E]
     accuracy: Floats  # [E] NaN without one
+    exchanges: Exchanges | None = None  # None if only its trajectory is known
 
     @property
     def rounds(self) -> int:
@@ -136,6 +138,7 @@ def load_run(path: str | Path) -> Run:
         evaluated=np.array([record["round"] for record in evaluations], dtype=np.int64),
         loss=_column(evaluations, "global_loss"),
         accuracy=_column(evaluations, "accuracy"),
+        exchanges=Exchanges.of(records),
     )
 
 

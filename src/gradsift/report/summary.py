@@ -1,5 +1,6 @@
 """Summarise each method in numbers with their spread over seeds: loss, accuracy, cost, traffic. Needs no matplotlib."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,8 +69,12 @@ class Row:
     equal_cost: float | None  # the highest cost that all runs reached; None with one method or different cost models
     loss_at_equal_cost: Spread
     accuracy_at_equal_cost: Spread
+    gradients: Spread  # of a client in all rounds
+    exchanges: Spread  # rounds in which something was sent
     up_bytes: Spread
     down_bytes: Spread
+    up_bits: Spread  # the mean of an element
+    down_bits: Spread
     least_used: Spread  # the least-used client's contribution over an equal share: 1 is fair, 0 is never used
     aside: bool = False  # one of many fixed k, but not the best of them in hindsight
     best_of: int = 0  # the number of fixed k of which this is the best in hindsight; 0 if that was not asked
@@ -140,6 +145,10 @@ def _row(method: Method, target_loss: float | None, target_accuracy: float | Non
     def least_used(run: Run) -> float | None:
         return float(run.contribution.min() / run.contribution.mean()) if run.contribution.any() else None
 
+    def exchanged(name: str) -> Spread:
+        found = [math.nan if run.exchanges is None else float(getattr(run.exchanges, name)) for run in runs]
+        return Spread(tuple(value for value in found if math.isfinite(value)), len(runs))
+
     return Row(
         label=method.label,
         seeds=tuple(run.seed for run in runs),
@@ -155,7 +164,11 @@ def _row(method: Method, target_loss: float | None, target_accuracy: float | Non
         equal_cost=equal,
         loss_at_equal_cost=at_equal("loss"),
         accuracy_at_equal_cost=at_equal("accuracy"),
+        gradients=exchanged("gradients"),
+        exchanges=exchanged("exchanges"),
         up_bytes=spread(lambda run: float(run.up[-1])),
         down_bytes=spread(lambda run: float(run.down[-1])),
+        up_bits=exchanged("up_bits"),
+        down_bits=exchanged("down_bits"),
         least_used=spread(least_used),
     )

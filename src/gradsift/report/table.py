@@ -7,6 +7,7 @@ from typing import NamedTuple
 from gradsift.report import text
 from gradsift.report.summary import Row, Spread
 
+PLAIN_BITS = (32.0, 64.0)  # of an element, without and with its index, where no encoded bytes are counted
 Formatter = Callable[[list[float]], tuple[list[str], str]]  # from numbers to their texts and their common unit
 
 
@@ -53,8 +54,15 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[Cell]]]:
     add("Final accuracy", [r.accuracy for r in rows], _percent)
     add("Cost spent", [r.cost for r in rows], _digits(4))
     add("Rounds", [r.rounds for r in rows], _digits(1))
+    if any(row.gradients.values and row.gradients != row.rounds for row in rows):
+        add("Gradients", [r.gradients for r in rows], _digits(1))
+    if any(row.exchanges.values and row.exchanges != row.rounds for row in rows):
+        add("Exchanges", [r.exchanges for r in rows], _digits(1))
     add("Sent up", [r.up_bytes for r in rows], text.in_bytes)
     add("Sent down", [r.down_bytes for r in rows], text.in_bytes)
+    if any(bits not in PLAIN_BITS for row in rows for bits in row.up_bits.values):
+        add("Bits an element up", [r.up_bits for r in rows], _digits(2))
+        add("Bits an element down", [r.down_bits for r in rows], _digits(2))
     add("Least-used client", [r.least_used for r in rows], _digits(3), "not known")
     return list(columns), [list(line) for line in zip(*columns.values(), strict=True)]
 

@@ -4,7 +4,7 @@
     back = decode(data, Limits.of(dim, k))       # raises CodecError, and nothing else, if data is not a valid message
     sent = transmitted(upload, values="int8")    # the values after rounding, which settle must subtract
     up_bytes = encoded_size(uploads)             # [N], for Traffic.of(..., up_bytes=...)
-    about = expected_size(dim, k)                # an estimate, before there is a message
+    about = expected_size(dim, k, bits=2)        # an estimate, before there is a message
 
 docs/wire.md describes the layout.
 """

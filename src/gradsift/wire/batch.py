@@ -35,6 +35,7 @@ class _Counts(NamedTuple):
     high_bits: list[int]
     levels: int  # distinct magnitudes; 0 if there are too many for a table
     places: list[list[int]]  # in the table, then two of them joined to one symbol, then four, then eight
+    place_runs: list[int]  # of places above 0
 
 
 def sizes(sparse: Sparse, kind: NumberType) -> Ints | None:
@@ -53,7 +54,7 @@ def sizes(sparse: Sparse, kind: NumberType) -> Ints | None:
     gaps = indices.diff(dim=-1, prepend=indices.new_full((len(indices), 1), -1)) - 1
     if not bool((gaps >= 0).all() & (indices[:, -1] < dim).all() & sparse.values.isfinite().all()):
         return None
-    bits = sparse.values.gather(-1, order).view(own)
+    bits = sparse.values.detach().gather(-1, order).view(own)
     header = len(MAGIC) + 2 + len(varint(dim)) + len(varint(count)) + CHECKSUM_BYTES
     messages = _counted(indices, gaps, bits, dim)
     return np.array([header + _content(m, count, dim, kind) if m.smallest else 0 for m in messages], np.int64)
@@ -62,9 +63,11 @@ def sizes(sparse: Sparse, kind: NumberType) -> Ints | None:
 def _content(message: _Counts, count: int, dim: int, kind: NumberType) -> int:
     """The size of the indices and values of a message."""
     rest = sets.indices_size(message.gaps, message.runs, message.breaks, dim) + sets.mask_size(message.sign_runs, count)
-    table = levels.size(message.places, message.levels, kind) if message.levels else None
-    if table is not None and not has_room(count, rest + table + CHECKSUM_BYTES):
-        table = None
+    table = None
+    if message.levels:
+        table = levels.size(message.places, message.place_runs, count, message.levels, kind)
+        if not has_room(count, rest + table + CHECKSUM_BYTES):
+            table = None
     if table is not None and 8 * table <= count * message.low_bits:  # the raw bits of the values alone take as much
         return rest + table
     plain = values.size(np.array(message.high_bits), message.low_bits, kind)
@@ -76,54 +79,58 @@ def _counted(indices: Tensor, gaps: Tensor, bits: Tensor, dim: int) -> list[_Cou
     begins = gaps > 0
     runs = _histogram(_bit_lengths(gaps - 1), _LENGTHS, begins)
     runs += _run_lengths(begins, last=indices[:, -1] < dim - 1)
-    negative = bits < 0
-    changes = negative[:, 1:] != negative[:, :-1]
-    sign_runs = _run_lengths(torch.nn.functional.pad(changes, (1, 0)), last=torch.zeros_like(negative[:, 0]))
-
     magnitude = bits & torch.iinfo(bits.dtype).max
     smallest = magnitude.amin(-1, keepdim=True)
     spread: list[int] = (magnitude.amax(-1, keepdim=True) - smallest)[:, 0].tolist()
     low_bits = [values.least_low_bits(largest) for largest in spread]
     high_bits = _histogram((magnitude - smallest) >> bits.new_tensor(low_bits)[:, None], MAX_SYMBOLS)
-    found, places = _places(magnitude)
+    found, places, place_runs = _places(magnitude)
     return [
         _Counts(*row)
         for row in zip(
             _rows(_histogram(_bit_lengths(gaps), _LENGTHS)),
             _rows(runs),
-            _rows(sign_runs),
+            _rows(_mask_runs(bits < 0)),
             begins[:, 1:].sum(-1).tolist(),
             smallest[:, 0].tolist(),
             low_bits,
             _rows(high_bits),
             found,
             zip(*map(_rows, places), strict=True),
+            _rows(place_runs),
             strict=True,
         )
     ]
 
 
-def _places(magnitude: Tensor) -> tuple[list[int], list[Tensor]]:
-    """The number of levels of each message, 0 if too many, and the histograms of the symbols of joined places."""
+def _places(magnitude: Tensor) -> tuple[list[int], list[Tensor], Tensor]:
+    """The number of levels of each message, 0 if too many, the histograms of joined places, and of runs of places."""
     none = magnitude.new_zeros(len(magnitude), 1)
     sample = _ranks(magnitude[:, :: magnitude.shape[-1] // SAMPLE + 1].sort(dim=-1).values)
     if bool((sample[:, -1] >= MAX_LEVELS).all()):
-        return [0] * len(magnitude), [none]
+        return [0] * len(magnitude), [none], none
     ordered, order = magnitude.sort(dim=-1)
     ranks = _ranks(ordered)
     found = ranks[:, -1:] + 1
     symbols, radix = torch.empty_like(ranks).scatter_(-1, order, ranks), found
+    runs = _mask_runs(symbols > 0)
     joined = [_histogram(symbols, MAX_SYMBOLS, symbols < MAX_SYMBOLS)]
     while len(joined) < _MOST_JOINED.bit_length():
         padded = torch.nn.functional.pad(symbols, (0, symbols.shape[-1] % 2))
         symbols, radix = (padded[:, ::2] + radix * padded[:, 1::2]).clamp(max=MAX_SYMBOLS), radix * radix
         joined.append(_histogram(symbols, MAX_SYMBOLS, symbols < MAX_SYMBOLS))
-    return torch.where(found <= MAX_LEVELS, found, 0)[:, 0].tolist(), joined
+    return torch.where(found <= MAX_LEVELS, found, 0)[:, 0].tolist(), joined, runs
 
 
 def _ranks(ordered: Tensor) -> Tensor:
     """How many distinct numbers lie below each, in ascending rows."""
     return (ordered.diff(dim=-1, prepend=ordered[:, :1]) != 0).cumsum(dim=-1)
+
+
+def _mask_runs(mask: Tensor) -> Tensor:
+    """The histogram of the lengths of the runs of a mask, without the last run."""
+    changes = torch.nn.functional.pad(mask[:, 1:] != mask[:, :-1], (1, 0))
+    return _run_lengths(changes, last=torch.zeros_like(mask[:, 0]))
 
 
 def _run_lengths(begins: Tensor, last: Tensor) -> Tensor:

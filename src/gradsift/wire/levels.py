@@ -2,7 +2,7 @@
 
 Values rounded to b bits have at most 2**(b - 1) magnitudes in a message, which may be any numbers. A Huffman code
 takes at least one bit for a symbol, however often it occurs, so several places are joined to one symbol where this
-makes the message smaller.
+makes the message smaller. If one of two levels is rare, the places are coded as a set instead, like the signs.
 """
 
 import numpy as np
@@ -14,6 +14,7 @@ from gradsift.wire.huffman import MAX_SYMBOLS
 from gradsift.wire.number_types import NumberType, Signed
 
 MAX_LEVELS = 128
+AS_SET = 0  # in place of the number of joined places
 SAMPLE = 300  # values looked at first: ordinary values have more magnitudes than a table among them
 
 
@@ -47,11 +48,17 @@ def _plan_places(places: NDArray[np.intp], levels: int) -> Part:
         if wider.size >= best.size:
             break
         best, joined = wider, 2 * joined
+    rare = sets.plan_mask(places > 0) if levels == 2 else best
+    if rare.size < best.size:
+        best, joined = rare, AS_SET
     return Part(1 + best.size, lambda: bytes([joined]) + best.write())
 
 
-def size(counts: list[list[int]], levels: int, kind: NumberType) -> int:
-    """Return how many bytes values take, less their signs; counts[i] are those of the symbols of 2**i joined places."""
+def size(counts: list[list[int]], runs: list[int], total: int, levels: int, kind: NumberType) -> int:
+    """Return how many bytes ``total`` values take, less their signs.
+
+    counts[i] are those of the symbols of 2**i joined places; ``runs``, as for ``sets.mask_size``, of places above 0.
+    """
     table = 1 + kind.base_bytes * levels
     if levels == 1:
         return table
@@ -61,7 +68,7 @@ def size(counts: list[list[int]], levels: int, kind: NumberType) -> int:
         if wider >= best:
             break
         best, joined = wider, 2 * joined
-    return table + 1 + best
+    return table + 1 + (min(best, sets.mask_size(runs, total)) if levels == 2 else best)
 
 
 def read(reader: Reader, total: int, kind: NumberType) -> Signed:
@@ -79,13 +86,15 @@ def read(reader: Reader, total: int, kind: NumberType) -> Signed:
 
 
 def _read_places(reader: Reader, total: int, levels: int) -> Bytes:
-    group = reader.byte()
-    if not group or levels**group > MAX_SYMBOLS:
-        raise CodecError(f"{group} places of {levels} levels are joined to one symbol")
-    symbols = huffman.read(reader, -(-total // group))
-    if int(symbols.max()) >= levels**group:
+    joined = reader.byte()
+    if joined == AS_SET and levels == 2:
+        return sets.read_mask(reader, total).view(np.uint8)
+    if joined == AS_SET or levels**joined > MAX_SYMBOLS:
+        raise CodecError(f"{joined} places of {levels} levels are joined to one symbol")
+    symbols = huffman.read(reader, -(-total // joined))
+    if int(symbols.max()) >= levels**joined:
         raise CodecError(f"symbol {int(symbols.max())} is not in the table of levels")
-    digits = np.arange(levels**group)[:, None] // levels ** np.arange(group) % levels
+    digits = np.arange(levels**joined)[:, None] // levels ** np.arange(joined) % levels
     places = digits.astype(np.uint8).take(symbols, axis=0).reshape(-1)
     if places[total:].any():
         raise CodecError("places after the last value are not zero")
