@@ -274,11 +274,12 @@ def test_a_run_from_before_there_were_these_slots_is_resumed(
     for name in ("rate", "momentum", "weight_decay", "residual_decay"):
         assert (config["local"].pop(name, None) is not None) == (local is not None)
     (tmp_path / "parts/config.json").write_text(json.dumps(config))
-    for options, named in (
+    others: list[tuple[dict[str, Any], str]] = [
         ({"server": "momentum"}, "server.name was 'sgd', not 'momentum'"),
         ({"down_values": "int8"}, "down_values.name was 'exact', not 'int8'"),
         ({"local": LocalSteps(3, momentum=0.5)}, "local.momentum was 0.0, not 0.5" if local else "local.name was"),
-    ):
+    ]
+    for options, named in others:
         with pytest.raises(gradsift.GradsiftError, match=re.escape(named)):
             run(tmp_path / "parts", 7, **{"delay": delay, "local": local, **options}, resume=True)
     run(tmp_path / "parts", 7, delay=delay, local=local, resume=True)
