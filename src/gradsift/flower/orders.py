@@ -49,7 +49,7 @@ class Orders:
         merged = known.merged_upload
         if merged is not None:
             # If the client missed that round and no other, the elements that it is sent are those that were kept.
-            implied = follows and known.version == merged.number - 1 and rounds.version == merged.number
+            implied = known.version == merged.number - 1 and rounds.version == merged.number
             order = replace(
                 order,
                 settle_number=merged.number,

@@ -25,8 +25,7 @@ from gradsift.records.record import Record
 from gradsift.round import Named, Outcome, Participation, Plan
 from gradsift.server import ERROR, Server
 from gradsift.sparse import Sparse, kept, nothing, stack
-from gradsift.values import ValueType
-from gradsift.wire import Limits, decode, encode, transmitted
+from gradsift.wire import Limits, decode, encode
 
 MOST_UPDATES = 100  # that the server keeps; clients that have missed more are sent the full weights
 
@@ -234,7 +233,7 @@ class Rounds:
         """Keep the update of a round, and those before it while all of them are smaller than the full weights."""
         if self.method.plain_step:
             return
-        self.updates.append(_encoded(self.method.down_values, sent))
+        self.updates.append(encode(sent, values=self.method.down_values.wire_type))  # rounded already: exact
         while len(self.updates) > 1 and not self._fit(self.updates):
             del self.updates[0]
 
@@ -277,9 +276,3 @@ def _pending(method: Method, weights: Tensor, outcome: Outcome) -> Pending | Non
     if not method.plain_step and method.controller.learns:
         moved = (weights != outcome.server.weights).nonzero().squeeze(-1)  # with momentum, all of them
     return Pending(seen, Sparse(moved, weights[moved], merged.dim), probe)
-
-
-def _encoded(values: ValueType, sent: Sparse) -> bytes:
-    """The update, whose values are rounded, as bytes: in the value type, unless that would round some of them again."""
-    exact = bool((transmitted(sent, values=values.wire_type).values == sent.values).all())  # not always, with int8
-    return encode(sent, values=values.wire_type if exact else None)
