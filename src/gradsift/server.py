@@ -56,7 +56,8 @@ def advance(method: Method, server: Server, merged: Sparse, lr: float) -> tuple[
     if ERROR in memory:
         wanted = update.with_values(update.values + memory[ERROR][update.indices])
         update = method.down_values.rounded(wanted)
-        memory[ERROR] = memory[ERROR].index_copy(0, update.indices, wanted.values - update.values)
+        error = (wanted.values - update.values).to(wanted.values)
+        memory[ERROR] = memory[ERROR].index_copy(0, update.indices, error)
     weights, memory = taken(method.server, server.weights, memory, update)
     return replace(server, weights=weights, memory=memory), update
 
