@@ -100,7 +100,7 @@ class Method:
         if bits is not None:
             if values != "exact" or down_values != "exact":
                 raise GradsiftError(f"give either bits, {bits!r}, or values and down_values")
-            values, down_values = _of_bits(bits)
+            values, down_values = of_bits(bits)
             others.setdefault("encoded_bytes", True)
         lr = lr.item() if isinstance(lr, np.number) else lr
         return cls(
@@ -126,7 +126,7 @@ class Method:
         return slots | {"cost": named(self.cost), "lr": named(self.lr)}
 
 
-def _of_bits(bits: int | tuple[int, int]) -> tuple[ValueType, ValueType]:
+def of_bits(bits: int | tuple[int, int]) -> tuple[ValueType, ValueType]:
     """The value types up and down for numbers of bits; one number is for both."""
     both = tuple(bits) if isinstance(bits, tuple | list) else (bits, bits)
     if len(both) != 2 or not all(type(one) is int and (1 <= one <= 8 or one == EXACT_BITS) for one in both):

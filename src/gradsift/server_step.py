@@ -94,4 +94,4 @@ def added(vector: Tensor, update: Sparse) -> Tensor:
     """``vector`` [D] plus the elements of ``update``, in place."""
     if isinstance(update, Whole):
         return vector.add_(update.values)
-    return vector.index_add_(0, update.indices, update.values)
+    return vector.index_add_(0, update.indices, update.values.to(vector))

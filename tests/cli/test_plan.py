@@ -23,7 +23,20 @@ def test_a_number_of_weights_and_a_link_are_enough(capsys: pytest.CaptureFixture
 def test_every_flag_reaches_the_plan() -> None:
     ok(
         *("plan", "--weights", "1e6", "--up", "2", "--down", "3", "--latency", "0.1", "--compute", "0.5"),
-        *("--clients", "7", "--rounds", "400", "--local-steps", "5", "--k-min", "10", "--k-max", "20000"),
+        *(
+            "--clients",
+            "7",
+            "--rounds",
+            "400",
+            "--fedavg-steps",
+            "5",
+            "--local-steps",
+            "3",
+            "--k-min",
+            "10",
+            "--k-max",
+            "20000",
+        ),
         *("--plain-bytes", "--json", "plan.json", "--plot", "plan.svg"),
     )
     plan = gradsift.plan(
@@ -35,15 +48,23 @@ def test_every_flag_reaches_the_plan() -> None:
         clients=7,
         encoded_bytes=False,
         rounds=400,
-        local_steps=5,
+        local_steps=3,
+        fedavg_steps=5,
         k_min=10,
         k_max=20_000,
     )
     written = json.loads(Path("plan.json").read_text())
     assert (written["k"], written["k_min"], written["k_max"], written["clients"]) == (plan.k, 10, 20_000, 7)
     assert written["fedavg"]["gradients"] == 5
+    assert written["planned"]["gradients"] == 3
     assert written["planned"]["total"] == plan.planned.total
     assert Path("plan.svg").read_text().startswith("<?xml")
+
+
+def test_local_steps_and_bits_are_in_the_printed_command(capsys: pytest.CaptureFixture[str]) -> None:
+    ok("plan", "--weights", "1e6", "--local-steps", "4", "--bits", "2,4", "--json", "plan.json")
+    assert "--local-steps 4 --bits 2,4 --encoded-bytes" in capsys.readouterr().out
+    assert json.loads(Path("plan.json").read_text())["bits"] == [2, 4]
 
 
 @pytest.mark.parametrize("up", ["0.1", "100000"])

@@ -261,3 +261,19 @@ def test_runs_that_are_not_finished_are_not_counted(capsys: pytest.CaptureFixtur
     said = capsys.readouterr().out
     assert "no k of the sweep is finished in every seed yet" in said
     assert "0 of 4 runs are finished (nothing was run)" in said
+
+
+def test_a_sweep_along_local_steps_and_bits_is_priced_by_its_bytes() -> None:
+    """The cost of a run at another clock is what a run at that clock has."""
+    axes = ["--local-steps", "4", "--bits", "2,4", "--controllers", "planned"]
+    assert regret(*SMALL, "--rounds", "8", "--seeds", "1", "--points", "3", "--comm-times", "1,100", *axes) == 0
+    name = "regret-digits-steps4-bits2-4"
+    runs = trajectory.load(Path("runs") / name / "results" / f"{name}.npz")
+    assert all(run.config["local"]["steps"] == 4 and run.config["values"]["bits"] == 2 for run in runs.values())
+    assert {run.config["down_values"]["bits"] for run in runs.values()} == {4}
+    assert "planned k" in (Path("runs") / name / "results" / f"{name}.md").read_text()
+
+
+def test_encoded_bytes_go_with_normalised_time_only(capsys: pytest.CaptureFixture[str]) -> None:
+    assert regret(*SMALL, "--bits", "2,4", "--cost", "money", "--set", "cost.up=1e-9", "--set", "cost.down=1e-9") == 2
+    assert "can be priced by normalized-time only" in capsys.readouterr().err

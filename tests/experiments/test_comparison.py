@@ -8,7 +8,7 @@ import pytest
 import gradsift
 from gradsift.cli import parser
 from gradsift.errors import UsageError
-from gradsift.experiments.comparison import FIXED, expand, fixed_ks, resolve
+from gradsift.experiments.comparison import FIXED, expand, fixed_ks, folder_name, resolve, split
 from gradsift.experiments.settings import DEFAULT_CONTROLLER, DEFAULTS
 
 SETTINGS: dict[str, Any] = {**DEFAULTS, "set": {}}
@@ -79,3 +79,49 @@ def test_what_is_no_method_is_refused(words: list[str], message: str) -> None:
     with pytest.raises(UsageError) as refused:
         expand(words, SETTINGS, KS)
     assert message in str(refused.value)
+
+
+def test_a_method_may_have_a_round_of_its_own() -> None:
+    text = "planned, planned[local-steps=8;bits=2,4] ,fixed[bits=1]@7,fedavg[local_steps=20],send-all"
+    words = split(text)
+    assert words == [
+        "planned",
+        "planned[local-steps=8;bits=2,4]",
+        "fixed[bits=1]@7",
+        "fedavg[local_steps=20]",
+        "send-all",
+    ]
+    assert expand(words, SETTINGS, KS)[:3] == words[:3]
+    plain, local, few, fedavg, everything = (resolve(word, SETTINGS) for word in words)
+    assert (plain["local_steps"], plain["bits"]) == (None, None)
+    assert (local["local_steps"], local["bits"], local["controller"]) == (8, (2, 4), "planned")
+    assert (few["bits"], few["k"], few["controller"]) == ((1, 1), 7, "fixed")
+    assert (fedavg["local_steps"], fedavg["local"], everything["local_steps"]) == (20, None, None)
+    assert [folder_name(word) for word in words[1:3]] == ["planned-local-steps-8-bits-2-4", "fixed-bits-1-@7"]
+    assert expand(["fixed[bits=2]"], SETTINGS, KS) == ["fixed[bits=2]@5", "fixed[bits=2]@20", "fixed[bits=2]@80"]
+
+
+def test_what_sends_everything_keeps_its_own_round() -> None:
+    """FedAvg has its period, and neither is rounded, but all are priced in the same bytes."""
+    settings = {**SETTINGS, "local_steps": 8, "bits": (2, 4), "server": "momentum"}
+    for word in ("fedavg@20", "send-all"):
+        chosen = resolve(word, settings)
+        assert [chosen[name] for name in ("local_steps", "bits", "server")] == [None, None, None]
+        assert chosen["encoded_bytes"]
+    assert resolve("fedavg[local-steps=3]", settings)["local_steps"] == 3
+    assert resolve("planned", settings)["local_steps"] == 8
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("planned[steps=8]", "must be METHOD"),
+        ("planned[local-steps=8", "must be METHOD"),
+        ("planned[]", "must be METHOD"),
+        ("planned[local-steps=many]", "local_steps of 'planned.local-steps=many.' cannot be 'many'"),
+        ("planned[rounds=3]", "must be METHOD"),
+    ],
+)
+def test_a_wrong_round_is_refused_by_name(word: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        resolve(word, SETTINGS)

@@ -113,3 +113,13 @@ def test_an_unknown_rule_to_stop_is_refused() -> None:
     with pytest.raises(gradsift.GradsiftError, match="target_los"):
         one(k=2.0, target_los=1.0)
     assert isinstance(one(k=2.0), Experiment)
+
+
+@pytest.mark.parametrize("options", [{"bits": [2, 4]}, {"encoded_bytes": True}, {"bits": [2, 4], "local_steps": 3}])
+def test_encoded_bytes_are_priced_by_another_clock(tmp_path: Path, options: dict[str, Any]) -> None:
+    one = made(tmp_path / "a", comm_time=10.0, **options)
+    other = made(tmp_path / "b", comm_time=0.5, **options)
+    np.testing.assert_allclose(one.repriced(gradsift.NormalizedTime(0.5)).cost, other.cost, rtol=1e-9)
+    np.testing.assert_array_equal(one.loss, other.loss)
+    with pytest.raises(gradsift.GradsiftError, match="encoded bytes can be priced by normalised time only"):
+        one.repriced(gradsift.Money(up=1e-6, down=1e-7))

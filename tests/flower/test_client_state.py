@@ -46,6 +46,7 @@ def state(dim: int, fill: float = 1.0, version: int = 4) -> ClientState:
         sessions="r s",
         report="{}",
         local_buffers={"buffer": torch.arange(3) + 1},
+        memory={"velocity": torch.arange(3.0)},
     )
 
 
@@ -55,9 +56,10 @@ def assert_same(one: ClientState | None, other: ClientState) -> None:
         assert getattr(one, name) == getattr(other, name), name
     assert torch.equal(one.weights, other.weights)
     assert torch.equal(one.residual, other.residual)
-    for mine, theirs in ((one.non_trainable, other.non_trainable), (one.local_buffers, other.local_buffers)):
-        assert mine.keys() == theirs.keys()
-        assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+    for group in ("non_trainable", "local_buffers", "memory"):
+        mine, theirs = getattr(one, group), getattr(other, group)
+        assert mine.keys() == theirs.keys(), group
+        assert all(torch.equal(mine[name], theirs[name]) for name in mine), group
 
 
 def test_a_small_state_is_in_the_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

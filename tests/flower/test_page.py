@@ -39,6 +39,14 @@ def test_with_the_probe_of_the_page_k_is_learned(names: dict[str, Any], caplog: 
     assert None not in (last["probe_k"], last["loss_before"], last["loss_after"], last["loss_probe"])
 
 
+@pytest.mark.parametrize("which", ["small", "fast"])
+def test_few_bits_and_momentum_for_the_app_of_the_page(names: dict[str, Any], which: str) -> None:
+    strategy, weights = names[which], ArrayRecord(nn.Linear(64, 10).state_dict())
+    strategy.start(LocalGrid(lambda: names["app"], 4), weights, num_rounds=4)
+    assert strategy.refused == []
+    assert strategy.records[-1]["clients"] == 4
+
+
 def test_every_record_is_on_the_page(names: dict[str, Any]) -> None:
     strategy = names["strategy"]  # the one with a cost in seconds
     strategy.fraction_evaluate = 0

@@ -28,6 +28,7 @@ from gradsift.cost import Energy
 from gradsift.flower import GradientTask, SparseStrategy, gradient_app
 from gradsift.records.record import COLUMNS
 from gradsift.schedule import Constant, Cosine
+from gradsift.server_step import SGD, Momentum, ServerOptimizer
 from gradsift.simulation.engine import Engine
 from gradsift.sparse import Sparse
 from gradsift.values import ValueType, register_value_type, value_types
@@ -136,10 +137,12 @@ class Twins:
             elif name not in MEASURED:
                 assert mine == theirs, name
         state, weights = self.strategy.rounds, self.engine.state.server.weights
-        stepped = (weights != before).nonzero().squeeze(-1)
-        changed = (state.changed == record["round"]).nonzero().squeeze(-1)
-        assert set(stepped.tolist()) <= set(changed.tolist())
+        if state.method.plain_step:
+            stepped = (weights != before).nonzero().squeeze(-1)
+            changed = (state.changed == record["round"]).nonzero().squeeze(-1)
+            assert set(stepped.tolist()) <= set(changed.tolist())
         torch.testing.assert_close(state.weights, weights, rtol=0, atol=1e-9)
+        torch.testing.assert_close(state.server.memory, self.engine.state.server.memory, rtol=0, atol=1e-9)
         for name, value in self.engine.state.buffers.items():
             torch.testing.assert_close(state.non_trainable[name], value, rtol=0, atol=1e-9)
 
@@ -208,6 +211,51 @@ def test_a_value_type_of_ones_own_travels_as_what_it_returns(exchanges: int) -> 
     with own_names():
         register_value_type("test-coarse")(Coarse)
         Twins(method_of("fab-top-k", values=Coarse()), exchanges).run(8)
+
+
+MOMENTUM, NESTEROV = Momentum(0.8), Momentum(0.9, nesterov=True, rate=0.5)
+
+
+@pytest.mark.parametrize("server", [SGD(rate=0.5), MOMENTUM, NESTEROV], ids=["sgd", "momentum", "nesterov"])
+@pytest.mark.parametrize(
+    ("sparsifier", "control"),
+    [("fab-top-k", "planned"), ("fab-top-k", "extended-sign"), ("periodic-k", "fixed"), ("fedavg", "fixed")],
+)
+def test_server_optimizers(server: ServerOptimizer, sparsifier: str, control: str, exchanges: int) -> None:
+    controller = gradsift.controller(control, **CONTROLLERS[control])
+    used = Twins(method_of(sparsifier, controller, server=server, lr=0.1), exchanges).run(12)
+    assert len(used) > 1 or not controller.varies
+
+
+@pytest.mark.parametrize("down_values", [name for name in value_types() if name != "few-bits"])
+def test_value_types_of_the_server(down_values: str, exchanges: int) -> None:
+    Twins(method_of("fab-top-k", down_values=down_values, server=MOMENTUM, lr=0.1), exchanges).run(8)
+
+
+FEW_BITS: dict[str, dict[str, Any]] = {
+    "bits": {},
+    "momentum": {"server": NESTEROV, "lr": 0.1},
+    "local steps": {"local": LocalSteps(3, rate=0.5, momentum=0.5, weight_decay=0.01, residual_decay=0.9)},
+    "periodic": {"sparsifier": "periodic-k"},
+    "dense": {"sparsifier": "fedavg"},
+    "one bit": {"bits": (8, 1)},
+    "up only": {"bits": (2, 32), "server": MOMENTUM, "lr": 0.1},
+}
+
+
+@pytest.mark.parametrize("how", FEW_BITS)
+@pytest.mark.parametrize("clients", [None, 3])
+def test_few_bits_both_ways(how: str, clients: int | None, exchanges: int) -> None:
+    """Absentees take the updates that they have missed, one after the other."""
+    slots = {"sparsifier": "fab-top-k", "bits": (2, 4), **FEW_BITS[how]}
+    Twins(method_of(**slots), exchanges, clients_per_round=clients).run(12)
+
+
+@pytest.mark.parametrize("control", ["extended-sign", "planned"])
+def test_local_steps_with_momentum_on_both_sides(control: str, exchanges: int) -> None:
+    controller = gradsift.controller(control, **CONTROLLERS[control])
+    method = method_of("fab-top-k", controller, local=LocalSteps(3, momentum=0.9), server=MOMENTUM, lr=0.05)
+    Twins(method, exchanges).run(12)
 
 
 @pytest.mark.parametrize("sparsifier", ["fab-top-k", "fub-top-k", "periodic-k", "unidirectional-top-k"])
@@ -314,6 +362,8 @@ CONTINUED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "local steps": ({"sparsifier": "fab-top-k", "local": LocalSteps(3)}, {"clients_per_round": 3}),
     "a period": ({"sparsifier": "fedavg"}, {"clients_per_round": 3}),
     "rounded values": ({"sparsifier": "fab-top-k", "values": "int8"}, {}),
+    "momentum": ({"sparsifier": "fab-top-k", "server": NESTEROV, "lr": 0.1}, {"clients_per_round": 3}),
+    "few bits": ({"sparsifier": "fab-top-k", "bits": (2, 4), "server": MOMENTUM, "lr": 0.1}, {"clients_per_round": 3}),
     "a k for each client": ({"sparsifier": "fab-top-k", "controller": EachItsOwn(CLIENTS)}, {}),
     "buffers": ({"sparsifier": "fab-top-k", "cost": COSTS[1]}, {"model": Normed(), "buffers": "average"}),
     "buffers of a period": ({"sparsifier": "fedavg"}, {"model": Normed(), "buffers": "average"}),

@@ -25,7 +25,7 @@ from gradsift.control.base import Observation, Proposal
 from gradsift.cost import CostModel, Traffic
 from gradsift.records.record import COLUMNS
 from gradsift.round import Outcome, Participation, Plan
-from gradsift.server import Server, stepped
+from gradsift.server import ERROR, Server, advance, stepped
 from gradsift.server_step import SGD, Momentum, ServerOptimizer
 from gradsift.sparse import nothing
 from gradsift.sparsify import unchecked
@@ -661,3 +661,16 @@ def test_stepping_makes_new_weights(case: Case) -> None:
             after = step(case.server.weights, outcome.merged, 0.25)
         assert torch.equal(after, case.server.weights - 0.25 * densify(outcome.merged))
         assert after.untyped_storage().data_ptr() != case.server.weights.untyped_storage().data_ptr()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("values", VALUES)
+def test_an_update_may_be_of_another_type_than_the_weights(values: str, dtype: torch.dtype) -> None:
+    method, merged = Method.of(down_values=values, server="momentum"), torch.tensor([0.5, -0.3, 0.1], dtype=dtype)
+    server, total = round.start(method, torch.zeros(9, dtype=dtype)), torch.zeros(9, dtype=torch.float64)
+    for _ in range(3):
+        server, sent = advance(method, server, Sparse(torch.tensor([1, 4, 8]), merged, 9), 0.1)
+        total += densify(sent)
+    assert {vector.dtype for vector in (server.weights, *server.memory.values())} == {dtype}
+    wanted = torch.zeros(9, dtype=torch.float64).index_put((torch.tensor([1, 4, 8]),), 0.3 * merged.double())
+    torch.testing.assert_close(total + server.memory.get(ERROR, 0.0), wanted, rtol=0, atol=1e-7)

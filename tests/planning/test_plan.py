@@ -77,7 +77,7 @@ def test_only_the_ratio_of_the_times_matters(dim: int, link: dict[str, float], p
 @settings(max_examples=15)  # a plan takes a tenth of a second
 @given(dim=st.integers(1, 10**8), link=links, encoded=st.booleans(), steps=st.integers(1, 1000))
 def test_every_prediction_adds_up(dim: int, link: dict[str, float], encoded: bool, steps: int) -> None:
-    plan = planned(dim, **link, encoded_bytes=encoded, local_steps=steps, rounds=100)
+    plan = planned(dim, **link, encoded_bytes=encoded, fedavg_steps=steps, rounds=100)
     assert plan.everything.relative == 1
     assert plan.planned.relative <= 1
     for way in (plan.planned, plan.everything, plan.fedavg, plan.fedavg_same_traffic):
@@ -177,3 +177,24 @@ def test_a_plan_becomes_json_and_text() -> None:
 def test_bad_inputs_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(GradsiftError, match=message):
         planned(**wrong)
+
+
+def test_local_steps_and_bits_by_hand() -> None:
+    plan = planned(10**6, local_steps=16, bits=(2, 4))
+    assert (plan.local_steps, plan.bits, plan.planned.gradients) == (16, (2, 4), 16)
+    assert plan.planned.computing == pytest.approx(16 * plan.compute)
+    assert plan.planned.rounds == pytest.approx((1 + 4 * plan.c / plan.k) ** 0.7 / 16)
+    assert plan.planned.up_bytes == expected_size(10**6, plan.k, bits=2)
+    assert plan.planned.down_bytes == expected_size(10**6, plan.k, bits=4)
+    assert all(wrong.loss >= 1 - 1e-6 for wrong in plan.wrong)
+    assert plan.planned.relative < planned(10**6).planned.relative
+    assert planned(10**6, bits=8).bits == (8, 8)
+    assert "16 local steps are worth as many gradients" in str(plan)
+
+
+@pytest.mark.parametrize("bits", [0, 9, (2, 4, 4), (2, 31), "2"])
+def test_wrong_bits_are_refused_by_value(bits: Any) -> None:
+    with pytest.raises(GradsiftError, match="bits must be 1 to 8, or 32"):
+        planned(1000, bits=bits)
+    with pytest.raises(GradsiftError, match="need encoded_bytes"):
+        planned(1000, bits=(2, 4), encoded_bytes=False)

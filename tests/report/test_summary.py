@@ -165,3 +165,25 @@ def test_spread(values: list[float]) -> None:
 
 def test_no_rows() -> None:
     assert table([]) == (["Method", "Seeds"], [])
+
+
+def test_gradients_exchanges_and_bits_are_shown_where_they_differ_from_the_papers_round(tmp_path: Path) -> None:
+    plain, local = records(8), records(8)
+    for number, record in enumerate(plain):
+        record |= {"steps": 1, "up_elements": 50, "down_elements": 50, "clients": 6}
+        record |= {"up_bytes": 6 * 50 * 8.0, "down_bytes": 6 * 50 * 8.0}
+        local[number] |= record | {"steps": 4, "up_bytes": 6 * 50 * 1.5, "down_bytes": 6 * 50 * 2.0}
+    local[2] |= {"up_elements": 0, "down_elements": 0, "up_bytes": 0.0, "down_bytes": 0.0}
+    write(tmp_path / "a", config(), plain)
+    names, _ = table(summarise([tmp_path / "a"]))
+    assert not {"Gradients", "Exchanges", "Bits an element up"} & set(names)
+    few = {"values": {"name": "few-bits", "bits": 2}, "down_values": {"name": "few-bits", "bits": 4}}
+    write(tmp_path / "b", config(local={"name": "local-steps", "steps": 4}, **few), local)
+    rows = summarise([tmp_path / "a", tmp_path / "b"])
+    assert rows[1].label.endswith(", 4 local steps, 2 bits up, 4 down")
+    names, lines = table(rows)
+    found = [dict(zip(names, map(str, line), strict=True)) for line in lines]
+    assert [line["Gradients"] for line in found] == ["8", "32"]
+    assert [line["Exchanges"] for line in found] == ["8", "7"]
+    assert [line["Bits an element up"] for line in found] == ["64", "12"]
+    assert [line["Bits an element down"] for line in found] == ["64", "16"]

@@ -17,7 +17,7 @@ from gradsift.cli.paper import check_positive
 from gradsift.describe import differences
 from gradsift.errors import GradsiftError, RunError, UsageError
 from gradsift.experiments import build
-from gradsift.experiments.comparison import expand, fixed_ks, resolve, split
+from gradsift.experiments.comparison import expand, fixed_ks, folder_name, resolve, split
 from gradsift.experiments.experiment import Experiment
 from gradsift.experiments.settings import BY_NAME, DEFAULTS, explicit, gather
 from gradsift.experiments.trajectory import from_folder
@@ -111,7 +111,7 @@ def run_all(out: Path, plan: dict[str, Any], given: argparse.Namespace, dim: int
     """
     settings, methods = plan["settings"], plan["methods"]
     experiments = [
-        Experiment(f"{method}-seed{seed}", method, {**resolve(method, settings), "seed": seed})
+        Experiment(f"{folder_name(method)}-seed{seed}", method, {**resolve(method, settings), "seed": seed})
         for seed in range(plan["seeds"])
         for method in methods
     ]

@@ -110,7 +110,9 @@ def _plan(command: Parser) -> None:
         Option("compute", float, 0.2, "seconds that a client takes for a gradient", "S"),
         Option("clients", integer, 20, "number of clients in a round", "N"),
         Option("rounds", float, None, "rounds to your target if everything were sent, if you know it", "R0"),
-        Option("local_steps", integer, 20, "local steps of the FedAvg to compare with", "N"),
+        Option("local_steps", integer, 1, "local steps of a client in a round", "H"),
+        BY_NAME["bits"],
+        Option("fedavg_steps", integer, 20, "local steps of the FedAvg to compare with", "N"),
         Option("k_min", integer, None, "smallest k to consider (default: sqrt(D)/5)", "K"),
         Option("k_max", integer, None, "largest k to consider (default: D)", "K"),
         Option("plain_bytes", None, False, "count 4 bytes for each index and value, not those of the wire format"),
@@ -134,7 +136,8 @@ def _compare(command: Parser) -> None:
         default=",".join(dict.fromkeys((DEFAULT_CONTROLLER, "extended-sign", "fixed", "fedavg", "send-all"))),
         help="comma-separated: a controller (over the --sparsifier; adaptive is the default controller), fixed (at"
         " --k, or at 5 k of which the best in hindsight is marked), a sparsifier (at --k, or in the middle of the 5),"
-        " SPARSIFIER+CONTROLLER, or METHOD@K for a fixed k of its own (default: %(default)s)",
+        " SPARSIFIER+CONTROLLER, METHOD@K for a fixed k of its own, or METHOD[SETTING=VALUE;...] for a round of its own,"
+        " such as planned[local-steps=8;bits=2,4] (default: %(default)s)",
     )
     beside = Option("beside", Path, None, "also show this run, such as one of a deployment; may be repeated", "RUN")
     add_options(command, beside, action="append", default=[])

@@ -14,12 +14,13 @@ from gradsift.experiments import build
 from gradsift.experiments.settings import gather
 from gradsift.records import files
 
-SAME = ("latency", "compute", "clients", "rounds", "local_steps", "k_min", "k_max")
+SAME = ("latency", "compute", "clients", "rounds", "local_steps", "fedavg_steps", "k_min", "k_max")
 
 
 def plan(given: argparse.Namespace) -> int:
     """Print the plan; write the figure and the numbers if they are wanted."""
     arguments = {name: getattr(given, name) for name in SAME}
+    arguments |= {} if given.bits is None else {"bits": given.bits}
     made = gradsift.plan(
         _model(given), up_mbit=given.up, down_mbit=given.down, encoded_bytes=not given.plain_bytes, **arguments
     )
@@ -64,5 +65,7 @@ def _command(made: Plan, given: argparse.Namespace) -> str:
     words += ["--sparsifier", "send-all"] if made.dense else ["--controller", "planned"]
     for flag, bound in (("--k-min", given.k_min), ("--k-max", given.k_max)):
         words += [flag, str(bound)] if bound is not None and not made.dense else []
+    words += ["--local-steps", str(made.local_steps)] if made.local_steps > 1 else []
+    words += ["--bits", f"{made.bits[0]},{made.bits[1]}"] if given.bits is not None and not made.dense else []
     words += ["--encoded-bytes"] if made.encoded_bytes and not made.dense else []
     return shlex.join(["gradsift", "run", *words])

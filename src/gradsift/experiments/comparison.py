@@ -35,7 +35,8 @@ def expand(words: Sequence[str], settings: dict[str, Any], ks: Sequence[int]) ->
         if "@" in word or settings["k"] is not None or chosen["controller"] != "fixed" or build.ignores_k(chosen):
             methods.append(word)
         else:
-            methods += [f"{word}@{k}" for k in (ks if word == "fixed" else [ks[(len(ks) - 1) // 2]])]
+            many = _split_own(word)[0] == "fixed"
+            methods += [f"{word}@{k}" for k in (ks if many else [ks[(len(ks) - 1) // 2]])]
     resolved = [resolve(method, settings) for method in methods]
     for i, method in enumerate(methods):
         if resolved[i] in resolved[:i]:
@@ -46,6 +47,11 @@ def expand(words: Sequence[str], settings: dict[str, Any], ks: Sequence[int]) ->
 def split(methods: str) -> list[str]:
     """Return the methods between the commas, except for commas inside brackets."""
     return [word for word in (part.strip() for part in re.split(r",(?![^\[]*\])", methods)) if word]
+
+
+def folder_name(method: str) -> str:
+    """Return the method without the signs that a shell would take for its own."""
+    return re.sub(r"[\[\];=,]+", "-", method).strip("-")
 
 
 def resolve(method: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -76,22 +82,24 @@ def resolve(method: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _split_own(method: str) -> tuple[str, dict[str, Any]]:
-    """Return METHOD and the settings of its own in METHOD[SETTING=VALUE;...]."""
-    name, bracket, given = method.partition("[")
-    if not bracket:
+    """Return METHOD and the settings of its own in METHOD[SETTING=VALUE;...]; @K may follow."""
+    if "[" not in method:
         return method, {}
+    valid = (*ROUND, "lr")
+    parts = re.fullmatch(r"([^\[\]]+)\[([^\[\]]+)\]([^\[\]]*)", method)
     own: dict[str, Any] = {}
-    for setting, equals, value in (pair.partition("=") for pair in given.removesuffix("]").split(";")):
-        option = BY_NAME.get(setting.strip().replace("-", "_"))
-        if not (given.endswith("]") and equals) or option is None or option.name not in (*ROUND, "lr"):
-            valid = ", ".join((*ROUND, "lr"))
-            raise UsageError(f"--methods: {method!r} must be METHOD[SETTING=VALUE;...] with settings among {valid}")
-        assert option.kind is not None
+    for setting, _, value in (pair.partition("=") for pair in (parts[2] if parts else "").split(";")):
+        name = setting.strip().replace("-", "_")
+        if name not in valid:
+            raise UsageError(f"--methods: {method!r} must be METHOD[SETTING=VALUE;...], SETTING of {', '.join(valid)}")
+        kind = BY_NAME[name].kind
+        assert kind is not None
         try:
-            own[option.name] = option.kind(value.strip())
+            own[name] = kind(value.strip())
         except ValueError:
-            raise UsageError(f"--methods: {setting} of {method!r} cannot be {value!r}") from None
-    return name, own
+            raise UsageError(f"--methods: {name} of {method!r} cannot be {value!r}") from None
+    assert parts is not None
+    return parts[1] + parts[3], own
 
 
 def _parts(name: str, sparsifier: str) -> tuple[str, str]:

@@ -22,9 +22,9 @@ from gradsift.flower.protocol import NEVER
 from gradsift.records import files
 from gradsift.records.files import Arrays, Facts
 
-FORMAT = "gradsift client state 4"
+FORMAT = "gradsift client state 5"
 FACTS, ARRAYS = "gradsift-facts", "gradsift-arrays"
-CONTEXT_LIMIT = 16 * 2**20  # bytes of weights, residual and non-trainable entries; an upload at most doubles them
+CONTEXT_LIMIT = 16 * 2**20  # bytes of all arrays that stay; an upload at most doubles them
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,9 @@ class ClientState:
     session: str = ""  # the session of the last upload
     sessions: str = ""  # all sessions in which the client has uploaded, separated by spaces
     report: str = ""  # the report that went with the upload, as JSON, to answer a repeated order
-    left: tuple[float, ...] = ()  # the settled residual times the last step, if the client knows that step
+    left: tuple[float, ...] = ()  # the settled residual times the last step or update, if the client knows it
     local_buffers: Named = field(default_factory=dict)  # the buffers that training changed since the last exchange
+    memory: Named = field(default_factory=dict)  # of the server's optimizer, as the server has it
 
 
 # The names of facts in a saved state -> the fields that they hold.
@@ -77,6 +78,7 @@ class Store:
             under_prefix("rest/", named),
             upload=b"" if upload == b"-" else upload,
             local_buffers=under_prefix("moved/", named),
+            memory=under_prefix("memory/", named),
             left=tuple(facts["left"]),
             **{name: facts[fact] for fact, name in FIELDS.items()},
         )
@@ -87,6 +89,7 @@ class Store:
         facts = {"layout": state.layout.text, **{fact: getattr(state, name) for fact, name in FIELDS.items()}}
         facts |= {"experiment": self.experiment, "saved": self.saved, "left": list(state.left)}
         fixed = {"weights": state.weights, "residual": state.residual} | with_prefix("rest/", state.non_trainable)
+        fixed |= with_prefix("memory/", state.memory)
         upload = torch.frombuffer(bytearray(state.upload or b"-"), dtype=torch.uint8)  # an array must not be empty
         named = fixed | {"upload": upload} | with_prefix("moved/", state.local_buffers)
         arrays = {name: value.numpy() for name, value in named.items()}

@@ -25,7 +25,7 @@ from gradsift.errors import GradsiftError
 from gradsift.flower.client_state import ClientState, Store
 from gradsift.flower.layout import Layout, Named
 from gradsift.flower.protocol import BUFFERS, FULL, GRADIENT, NEVER, RECORD, Order, Report, checksum, read, write
-from gradsift.flower.sync import Behind, replaced, sync
+from gradsift.flower.sync import Behind, Followed, replaced, sync
 from gradsift.method import Method
 from gradsift.wire import Limits, decode
 
@@ -74,16 +74,17 @@ class SparseMod:
             return _repeated_reply(message, order, state)
         version = None if state is None else state.version
         try:
-            state, before, reset = sync(state, order, _arrays(message, FULL), _arrays(message, BUFFERS) or {})
+            synced = sync(state, order, _arrays(message, FULL), _arrays(message, BUFFERS) or {})
         except Behind as problem:
             log(WARNING, "gradsift: round %s: client %s: %s", order.number, client, problem)
             report = self._report(order, client, None)
             return _reply(message, replace(report, behind=True, version=problem.version))
+        state, followed, reset = synced
         if reset:
             log(WARNING, "gradsift: round %s: client %s discarded its residual: %s", order.number, client, reset)
-        losses = self._losses(order, state, before, context)
+        losses = self._losses(order, state, followed.before, context)
         if order.weigh and version != state.version:  # an order to evaluate may have taken the step already
-            state = replace(state, left=_left(state, before))
+            state = replace(state, left=_left(order, state.residual, followed))
         report = replace(self._report(order, client, state), losses=losses, left=state.left, reset=bool(reset))
 
         def call(arrays: Named, step: int | None = None) -> Message:
@@ -120,7 +121,7 @@ class SparseMod:
             session=order.session,
             number=order.number,
             version=NEVER if state is None else state.version,
-            checksum=0 if state is None else checksum(state.weights),
+            checksum=0 if state is None else checksum(state.weights, state.memory),
             settled=NEVER if state is None else state.last_settled,
             can_probe=self.probe is not None,
         )
@@ -179,9 +180,14 @@ def _train(
     return state, report, metrics
 
 
-def _left(state: ClientState, before: Tensor | None) -> tuple[float, ...]:
-    """The product of the settled residual with the last step; () if the client does not know that step."""
-    return () if before is None else (float(state.residual @ (before - state.weights)),)
+def _left(order: Order, residual: Tensor, followed: Followed) -> tuple[float, ...]:
+    """The product of the settled residual with the last update or, if weights are sent, with the last step.
+
+    Returns () if the client does not know it.
+    """
+    if order.updates and followed.change is not None:
+        return (float(weighing.left_over(residual, followed.change)),)
+    return () if followed.before is None else (float(residual @ (followed.before - followed.weights)),)
 
 
 def _gradient(answer: Message, order: Order, method: Method, layout: Layout, point: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from flwr.app import ArrayRecord
 from flwr.supercore import log
 from torch import nn
 
-from gradsift import check, check_tensors, local, round, sparsify, values
+from gradsift import check, check_tensors, local, round, server_step, sparsify, values
 from gradsift.control.fixed import Fixed
 from gradsift.describe import plain, qualified_name, text
 from gradsift.errors import GradsiftError
@@ -19,7 +19,12 @@ from gradsift.flower.protocol import BUFFERS, FULL, GRADIENT, RECORD, Order, cli
 from gradsift.flower.rounds import Rounds
 from gradsift.method import COUNTING, Method
 
-REGISTERED = {"sparsifier": sparsify.registered, "local": local.registered, "values": values.registered}
+REGISTERED = {
+    "sparsifier": sparsify.registered,
+    "local": local.registered,
+    "values": values.registered,
+    "server": server_step.registered,
+}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -90,7 +95,7 @@ class Options:
     @property
     def unchanging(self) -> dict[str, str]:
         """The options that a continued run must have in common with its checkpoint."""
-        names = ("seed", "sparsifier", "controller", "local", "values")
+        names = ("seed", "sparsifier", "controller", "local", "values", "down_values", "server")
         parts = {name: getattr(self.method, name) for name in names} | {"exchanges": self.exchanges}
         return {name: text(part) for name, part in parts.items()}
 

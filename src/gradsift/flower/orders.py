@@ -2,11 +2,12 @@
 
 import functools
 from dataclasses import replace
+from typing import Any
 
 from flwr.app import ArrayRecord, RecordDict
 
 from gradsift.flower.layout import Layout, with_prefix
-from gradsift.flower.protocol import BUFFERS, FULL, NEVER, RECORD, Order, checksum, client_slots, pack, payload, write
+from gradsift.flower.protocol import BUFFERS, FULL, RECORD, Order, client_slots, pack, payload, write
 from gradsift.flower.rounds import Rounds
 from gradsift.round import Plan
 from gradsift.wire import encode
@@ -21,7 +22,7 @@ class Orders:
         self.order = replace(
             order,
             version=rounds.version,
-            checksum=checksum(rounds.weights),
+            checksum=rounds.checksum,
             slots=client_slots(rounds.method),
             seed=plan.rnd.seed,
             offset=plan.rnd.offset,
@@ -30,23 +31,24 @@ class Orders:
             exchange=plan.exchange,
             last_exchange=rounds.last_exchange,
         )
-        self._change = functools.cache(lambda version: encode(rounds.missed(version)))
+        self._missed = functools.cache(self._encoded_missed)
 
     def content(self, client: int, act: str, losses: bool) -> RecordDict:
         """The order for one client to update its weights, settle and act, as the content of a message."""
         rounds, content = self.rounds, RecordDict()
         known = rounds.clients[client]
+        follows = rounds.can_follow(known.version)
         order = replace(self.order, act=act, k=rounds.plan_for(self.plan, client).rnd.k)
-        if known.version == NEVER:
+        if not follows:
             order = replace(order, layout=self.layout.text)
             content[FULL] = self._full
         else:
-            order = replace(order, base=known.version, change=self._change(known.version))
+            order = replace(order, base=known.version, **self._missed(known.version))
             if rounds.averaged and known.version < rounds.last_exchange:
                 content[BUFFERS] = ArrayRecord({name: rounds.non_trainable[name] for name in sorted(rounds.averaged)})
         merged = known.merged_upload
         if merged is not None:
-            # If the client missed that round and no other, the elements of ``change`` are those that were kept.
+            # If the client missed that round and no other, the elements that it is sent are those that were kept.
             implied = known.version == merged.number - 1 and rounds.version == merged.number
             order = replace(
                 order,
@@ -60,17 +62,27 @@ class Orders:
             order = replace(order, weigh=True)
         if losses and known.can_probe and rounds.pending is not None and rounds.method.controller.learns:
             before, probe = self._pending
-            held = known.version == rounds.version - 1
+            # A client that takes the updates one by one comes through the version before the last. One that has taken
+            # them already is sent what it had before: with momentum that is all weights.
+            oldest = rounds.version - 1 if rounds.method.plain_step else 0
+            held = follows and oldest <= known.version < rounds.version
             order = replace(order, losses=True, before=b"" if held else before, probe=probe)
         content[RECORD] = write(order)
         self.bytes += payload(content)
         return content
 
+    def _encoded_missed(self, version: int) -> dict[str, Any]:
+        """The fields of an order with what a client at ``version`` has missed."""
+        if self.rounds.method.plain_step:
+            return {"change": encode(self.rounds.missed(version))}
+        return {"updates": self.rounds.missed_updates(version)}
+
     @functools.cached_property
     def _full(self) -> ArrayRecord:
         # The flat weights, because parameters of half precision are kept in full precision between the rounds.
         rounds = self.rounds
-        return ArrayRecord({"weights": rounds.weights} | with_prefix("rest/", rounds.non_trainable))
+        rest = with_prefix("memory/", rounds.memory) | with_prefix("rest/", rounds.non_trainable)
+        return ArrayRecord({"weights": rounds.weights} | rest)
 
     @functools.cached_property
     def _pending(self) -> tuple[bytes, bytes]:

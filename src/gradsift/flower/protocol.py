@@ -1,9 +1,11 @@
 """The messages between server and clients: two flat records, whose fields are checked one by one when they are read.
 
-Sparse vectors travel in the wire format, as new values of weights and not as steps: a client that sets them holds the
-server's bits on any hardware, and setting them twice does no harm.
+Sparse vectors travel in the wire format. With a plain step they are new values of weights: a client that sets them
+holds the server's bits on any hardware, and setting them twice does no harm. Otherwise they are the updates of single
+rounds, as the server rounded them: a client makes the server's step of each of them, once.
 """
 
+import functools
 import json
 import zlib
 from collections.abc import Callable
@@ -20,18 +22,20 @@ from gradsift.control.fixed import Fixed
 from gradsift.errors import GradsiftError
 from gradsift.local import local_computation
 from gradsift.method import Method
-from gradsift.round import Plan
+from gradsift.round import Named, Plan
+from gradsift.server_step import server_optimizer
 from gradsift.sparsify import Round, sparsifier
 from gradsift.values import value_type
 
-PROTOCOL = 5
+PROTOCOL = 6
 RECORD = "gradsift"  # the key of an Order or a Report in a message
-FULL = "gradsift-full"  # ArrayRecord: the flat weights and the non-trainable entries
+FULL = "gradsift-full"  # ArrayRecord: the flat weights, the server optimizer's memory, the non-trainable entries
 BUFFERS = "gradsift-buffers"  # ArrayRecord: the non-trainable entries that change in training
 GRADIENT = "gradient"  # ArrayRecord: what a train function may return instead of new weights
 NEVER = -1  # the version of a client that holds no weights
 
 T = TypeVar("T", "Order", "Report")
+LISTS: dict[Any, tuple[type, str]] = {tuple[float, ...]: (float, "numbers"), tuple[bytes, ...]: (bytes, "bytes")}
 
 
 @dataclass(frozen=True)
@@ -43,20 +47,21 @@ class Order:
     session: str  # a random name, new whenever a server starts or resumes
     number: int  # the round, from 1
     version: int = NEVER  # of the weights that the client must have: the number of rounds in them
-    checksum: int = 0  # of those weights
-    base: int = NEVER  # the oldest version that ``change`` can update; NEVER if the message has the full weights
+    checksum: int = 0  # of those weights, and of the server optimizer's memory
+    base: int = NEVER  # the oldest version that this order can update; NEVER if the message has the full weights
     layout: str = ""  # sent with the full weights
-    change: bytes = b""
+    change: bytes = b""  # with a plain step: the weights that have changed since ``base``
+    updates: tuple[bytes, ...] = ()  # otherwise: the updates of all rounds since ``base``, in their order
     settle_number: int = 0  # the round of the client's last merged upload
     settle_session: str = ""  # the session of that upload
     settle_checksum: int = 0  # of that upload
     settled: bool = False  # whether the client has reported that it settled that upload
-    kept: bytes = b""  # which of its elements were kept, unless it is settled or they are those of ``change``
+    kept: bytes = b""  # which of its elements were kept, unless it is settled or they are those of the change
     losses: bool = False  # whether to compute the losses before the last round, after it, and at k'
     before: bytes = b""  # the weights before that round, unless the client still holds them
     probe: bytes = b""  # the weights at k'
     weigh: bool = False  # whether to report ``mass`` and ``left``
-    slots: str = ""  # the names and options of local computation, sparsifier and value type, as JSON
+    slots: str = ""  # the names and options of the parts in ``CLIENT_SLOTS``, as JSON
     k: int = 1
     seed: int = 0
     offset: int = 0
@@ -90,7 +95,7 @@ class Order:
 
 
 CLIENT_SLOTS: dict[str, Callable[..., Any]]
-CLIENT_SLOTS = {"local": local_computation, "sparsifier": sparsifier, "values": value_type}
+CLIENT_SLOTS = {"local": local_computation, "sparsifier": sparsifier, "values": value_type, "server": server_optimizer}
 
 
 def client_slots(method: Method) -> str:
@@ -107,7 +112,7 @@ class Report:
     session: str  # of the order
     number: int  # of the order
     version: int  # of the weights that the client holds
-    checksum: int  # of those weights
+    checksum: int  # of those weights, and of the server optimizer's memory
     settled: int  # checksum of the upload that the client settled last
     can_probe: bool
     behind: bool = False  # whether it could not follow the order because it has missed something
@@ -115,7 +120,7 @@ class Report:
     upload: bytes = b""
     losses: tuple[float, ...] = ()
     mass: float = 0.0  # the sum of the absolute values of its residual before this upload
-    left: tuple[float, ...] = ()  # the product of its settled residual with the last step, if it knows that step
+    left: tuple[float, ...] = ()  # the product of its settled residual with the last step or update, if it knows it
 
 
 def write(message: Order | Report) -> ConfigRecord:
@@ -147,18 +152,20 @@ def read(kind: type[T], record: Any) -> T:
 
 
 def _checked(name: str, value: Any, expected: Any) -> Any:
-    if expected == tuple[float, ...]:
-        if not isinstance(value, list) or not all(type(number) is float for number in value):
-            raise GradsiftError(f"{name} must be a list of numbers, got {value!r:.80}")
+    if expected in LISTS:
+        kind, plural = LISTS[expected]
+        if not isinstance(value, list) or not all(type(item) is kind for item in value):
+            raise GradsiftError(f"{name} must be a list of {plural}, got {value!r:.80}")
         return tuple(value)
     if type(value) is not expected:
         raise GradsiftError(f"{name} must be {expected.__name__}, got {value!r:.80}")
     return value
 
 
-def checksum(weights: Tensor) -> int:
-    """CRC-32 of the bits of a flat vector."""
-    return zlib.crc32(weights.contiguous().numpy().data)
+def checksum(weights: Tensor, memory: Named | None = None) -> int:
+    """CRC-32 of the bits of the flat weights, and of the vectors in a server optimizer's memory."""
+    vectors = [weights, *(vector for _, vector in sorted((memory or {}).items()))]
+    return functools.reduce(lambda crc, vector: zlib.crc32(vector.contiguous().numpy().data, crc), vectors, 0)
 
 
 def upload_checksum(session: str, number: int, upload: bytes) -> int:

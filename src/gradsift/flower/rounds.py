@@ -1,7 +1,8 @@
 """The server's state between two rounds on Flower, and its part of a round apart from the messages.
 
-Version m of the weights includes m rounds. ``Rounds.changed`` holds the version in which each weight changed last,
-which is enough to find what a client at any version has missed.
+Version m of the weights includes m rounds. With a plain step, ``Rounds.changed`` holds the version in which each weight
+changed last, which is enough to find what a client at any version has missed. Otherwise ``Rounds.updates`` holds what
+was sent in the last rounds, and a client that has missed more of them needs the full weights.
 """
 
 import math
@@ -22,8 +23,11 @@ from gradsift.flower.protocol import NEVER, Report, checksum
 from gradsift.method import Method
 from gradsift.records.record import Record
 from gradsift.round import Named, Outcome, Participation, Plan
-from gradsift.server import Server
-from gradsift.sparse import Sparse, kept, stack
+from gradsift.server import ERROR, Server
+from gradsift.sparse import Sparse, kept, nothing, stack
+from gradsift.wire import Limits, decode, encode
+
+MOST_UPDATES = 100  # that the server keeps; clients that have missed more are sent the full weights
 
 
 class Upload(NamedTuple):
@@ -67,7 +71,7 @@ class Pending(NamedTuple):
     """A merged round whose losses have not been reported yet, and the weights to take them at."""
 
     seen: Observation  # for the controller, still without losses
-    before: Sparse  # the weights that the round changed, with their values before it
+    before: Sparse  # the weights that the round changed, with their values before it; all of them if losses need them
     probe: Sparse | None  # the weights that would differ at k', with their values at k'
 
 
@@ -78,12 +82,13 @@ class Rounds:
     method: Method
     server: Server
     non_trainable: Named
-    changed: Tensor  # [D] int32: the version in which each weight changed last
+    changed: Tensor  # [D] int32: the version in which each weight changed last, with a plain step
     pending: Pending | None = None
     clients: dict[int, Client] = field(default_factory=dict)  # in ascending order of their numbers
     averaged: set[str] = field(default_factory=set)  # non-trainable entries that training has changed
     priced_for: tuple[int, ...] = ()  # the numbers for which the controller knows the prices of rounds
     last_exchange: int = 0  # the last round with an exchange, in which buffers were averaged; 0 if there is none
+    updates: list[bytes] = field(default_factory=list)  # of the last rounds, encoded; empty with a plain step
 
     @property
     def weights(self) -> Tensor:
@@ -95,18 +100,36 @@ class Rounds:
         """The version of the global weights."""
         return self.server.number
 
+    @property
+    def memory(self) -> Named:
+        """The memory of the server's optimizer, which clients have too."""
+        return {name: value for name, value in self.server.memory.items() if name != ERROR}
+
+    @property
+    def checksum(self) -> int:
+        """Of the weights and the optimizer's memory."""
+        return checksum(self.weights, self.memory)
+
     def register(self, reports: Iterable[Report]) -> None:
         """Note which weights newly connected clients hold; every later order checks it again."""
         for report in reports:
             client = self.clients.setdefault(int(report.client), Client())
             client.can_probe = report.can_probe
-            current = report.version == self.version and report.checksum == checksum(self.weights)
+            current = report.version == self.version and report.checksum == self.checksum
             client.version = report.version if current or 0 <= report.version < self.version else NEVER
             client.set_settled(client.merged_upload is not None and report.settled == client.merged_upload.checksum)
         self.clients = dict(sorted(self.clients.items()))
 
+    def can_follow(self, version: int) -> bool:
+        """Whether a client with this version can be sent what it has missed, and not only the full weights."""
+        return version != NEVER and (self.method.plain_step or self.version - version <= len(self.updates))
+
+    def missed_updates(self, version: int) -> tuple[bytes, ...]:
+        """The updates of the rounds after ``version``, one for each."""
+        return tuple(self.updates[len(self.updates) - (self.version - version) :])
+
     def missed(self, version: int) -> Sparse:
-        """The weights that have changed since ``version``, with their current values."""
+        """The weights that have changed since ``version``, with their current values; for a plain step."""
         indices = (self.changed > version).nonzero().squeeze(-1)
         return Sparse(indices, self.weights[indices], len(self.weights))
 
@@ -157,15 +180,19 @@ class Rounds:
     def _agreement(
         self, pending: Pending, left: Mapping[int, float], uploads: Mapping[int, Upload]
     ) -> dict[str, float]:
-        """``agreement`` of the pending round, from the products of the clients' residuals with its step."""
+        """``agreement`` of the pending round, from the products of the clients' residuals with its step or update."""
         clients, share = self._shares({client: uploads[client] for client in left})
         if not clients:
             return {}
         lr = self.method.lr(pending.seen.proposal.number)
         if lr == 0:  # then there was no step to compare with
             return {}
-        step = pending.before.values - self.weights[pending.before.indices]
-        merged = Sparse(pending.before.indices, step / lr, len(self.weights))
+        if self.method.plain_step:
+            indices = pending.before.indices
+            step = Sparse(indices, pending.before.values - self.weights[indices], len(self.weights))
+        else:  # the clients know the merged gradient only as the update, lr times it after rounding
+            step = decode(self.updates[-1], Limits.of(len(self.weights)))
+        merged = step.with_values(step.values / lr)
         products = torch.tensor([left[client] / lr for client in clients], dtype=torch.float64)
         return weighing.weighed({"agreement": weighing.agreement(products, share, merged)})
 
@@ -181,6 +208,7 @@ class Rounds:
             waited = self.method.cost.waiting_cost(seconds)
             self.server, record = round.skip(before, plan, len(self.clients), waited)
             self.pending = None
+            self._keep(nothing(self.weights))
             return record
         clients, share = self._shares(uploads)
         sent = stack([uploads[client].sent for client in clients])
@@ -192,13 +220,26 @@ class Rounds:
         if not bool(torch.isfinite(outcome.server.weights).all()):
             raise RunError(f"round {number}: the step leads to weights that are not finite; try a smaller lr")
         round.note_counts(outcome.record, outcome.counts, participation)
-        self.pending = _pending(before.weights, outcome)
+        self.pending = _pending(self.method, before.weights, outcome)
         for client, upload in uploads.items():
             mask = kept(upload.sent, outcome.merged)
             self.clients[client].merged_upload = MergedUpload(number, upload.session, upload.checksum, False, mask)
         self.server = outcome.server
         self.changed[outcome.merged.indices] = number
+        self._keep(outcome.sent)
         return outcome.record
+
+    def _keep(self, sent: Sparse) -> None:
+        """Keep the update of a round, and those before it while all of them are smaller than the full weights."""
+        if self.method.plain_step:
+            return
+        self.updates.append(encode(sent, values=self.method.down_values.wire_type))  # rounded already: exact
+        while len(self.updates) > 1 and not self._fit(self.updates):
+            del self.updates[0]
+
+    def _fit(self, updates: Sequence[bytes]) -> bool:
+        full = self.weights.nbytes * (1 + len(self.memory))
+        return len(updates) <= MOST_UPDATES and sum(map(len, updates)) <= full
 
     def average_buffers(self, plan: Plan, buffers: Mapping[int, Named], uploads: Mapping[int, Upload]) -> None:
         """In a round with an exchange, average the buffers that training changed since the last one.
@@ -223,7 +264,7 @@ class Rounds:
         return clients, examples / examples.sum()
 
 
-def _pending(weights: Tensor, outcome: Outcome) -> Pending | None:
+def _pending(method: Method, weights: Tensor, outcome: Outcome) -> Pending | None:
     if outcome.observation is None:
         return None
     merged, probe = outcome.merged, None
@@ -231,4 +272,7 @@ def _pending(weights: Tensor, outcome: Outcome) -> Pending | None:
         indices = outcome.probe_change.nonzero().squeeze(-1)
         probe = Sparse(indices, outcome.probe_weights[indices], merged.dim)
     seen = outcome.observation.seen(weighing.weighed(outcome.counts))
-    return Pending(seen, Sparse(merged.indices, weights[merged.indices], merged.dim), probe)
+    moved = merged.indices
+    if not method.plain_step and method.controller.learns:
+        moved = (weights != outcome.server.weights).nonzero().squeeze(-1)  # with momentum, all of them
+    return Pending(seen, Sparse(moved, weights[moved], merged.dim), probe)

@@ -20,7 +20,7 @@ from gradsift.errors import GradsiftError
 from gradsift.flower.layout import Layout, Named, under_prefix, with_prefix
 from gradsift.flower.options import Options
 from gradsift.flower.rounds import Client, MergedUpload, Pending, Rounds
-from gradsift.method import COUNTING, Method
+from gradsift.method import COUNTING, EXACT, PLAIN, Method
 from gradsift.records.files import Arrays, Facts
 from gradsift.records.folder import CONFIG, RunFolder, check_free, read_config
 from gradsift.records.record import Record
@@ -28,6 +28,7 @@ from gradsift.server import Server
 from gradsift.sparse import Sparse
 
 DRIVER = "flower"  # in config.json
+EARLIER = {"down_values": text(EXACT), "server": text(PLAIN)}  # of checkpoints from before there was a choice
 COUNTS = ("control", "number", "steps", "offset", "spent")  # fields of the Server in a checkpoint
 # Names under which apps report the metrics that records have a column for.
 TRAIN_LOSS = ("train-loss", "train_loss", "loss")
@@ -128,7 +129,9 @@ class RunLog:
         """The arrays and facts that ``_restored`` needs to continue these rounds."""
         pending = rounds.pending
         arrays: Named = {"weights": rounds.weights, "changed": rounds.changed}
-        arrays |= with_prefix("rest/", rounds.non_trainable)
+        arrays |= with_prefix("rest/", rounds.non_trainable) | with_prefix("memory/", rounds.server.memory)
+        for place, data in enumerate(rounds.updates):
+            arrays[f"update/{place}"] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         for name, part in () if pending is None else (("before", pending.before), ("probe", pending.probe)):
             if part is not None:
                 arrays |= {f"{name}/indices": part.indices, f"{name}/values": part.values}
@@ -147,6 +150,7 @@ class RunLog:
             **{name: getattr(rounds.server, name) for name in COUNTS},
             "moving": sorted(rounds.averaged),
             "last_exchange": rounds.last_exchange,
+            "updates": len(rounds.updates),
             "clients": clients,
             "pending": None if pending is None else pending.seen.as_json(),
             "open_record": self.open_record,
@@ -169,11 +173,13 @@ class RunLog:
             for number, (version, merged, can_probe) in facts["clients"].items()
         }
         self.experiment, self.open_record = facts["experiment"], facts["open_record"]
-        server = Server(tensors["weights"], **{name: facts[name] for name in COUNTS})
+        memory = under_prefix("memory/", tensors)
+        server = Server(tensors["weights"], **{name: facts[name] for name in COUNTS}, memory=memory)
         non_trainable, averaged = under_prefix("rest/", tensors), set(facts["moving"])
-        last_exchange = facts.get("last_exchange", server.number)  # earlier versions averaged buffers in every round
-        changed = tensors["changed"]
-        return Rounds(method, server, non_trainable, changed, pending, clients, averaged, last_exchange=last_exchange)
+        rounds = Rounds(method, server, non_trainable, tensors["changed"], pending, clients, averaged)
+        rounds.last_exchange = facts.get("last_exchange", server.number)  # earlier versions averaged in every round
+        rounds.updates = [arrays[f"update/{place}"].tobytes() for place in range(facts.get("updates", 0))]
+        return rounds
 
 
 def _checked_method(facts: Facts, options: Options) -> Method:
@@ -184,7 +190,8 @@ def _checked_method(facts: Facts, options: Options) -> Method:
             f"the checkpoint is of another model: {saved.dim} weights, not {layout.dim}, or other parameter names"
         )
     types = {f"dtype of {name}": (saved.dtypes[name], now) for name, now in layout.dtypes.items()}
-    settings = {name: (facts["unchanging"].get(name), now) for name, now in options.unchanging.items()}
+    before = EARLIER | facts["unchanging"]
+    settings = {name: (before.get(name), now) for name, now in options.unchanging.items()}
     for name, (then, now) in (types | settings).items():
         if then != now:
             raise GradsiftError(f"the checkpoint was made with {name} {then}, not {now}")

@@ -32,11 +32,12 @@ from gradsift.flower.roster import Roster
 from gradsift.flower.rounds import Rounds
 from gradsift.flower.run_log import TRAIN_LOSS, RunLog, first_number
 from gradsift.local import LocalComputation
-from gradsift.method import COUNTING
+from gradsift.method import COUNTING, SLOTS
 from gradsift.records.record import Record
 from gradsift.round import Plan
 from gradsift.sampling import participants
 from gradsift.schedule import Schedule
+from gradsift.server_step import ServerOptimizer
 from gradsift.sparsify import Sparsifier
 from gradsift.values import ValueType
 
@@ -45,9 +46,11 @@ from gradsift.values import ValueType
 class SparseStrategy(FlowerArguments, Strategy):
     """A strategy to use in place of Flower's FedAvg, with ``SparseMod`` on the clients.
 
-    The five slots are those of ``gradsift.Method``. By default k is planned to lower ``cost`` and learned from what
-    waits at the clients; it is fixed if ``k`` is given. A controller that learns from losses needs clients with a
-    probe: k is fixed if none has one. The arguments that are not listed here are Flower's.
+    The slots and their short forms are those of ``gradsift.Method.of``. By default k is planned to lower ``cost`` and
+    learned from what waits at the clients; it is fixed if ``k`` is given. A controller that learns from losses needs
+    clients with a probe: k is fixed if none has one. Clients are sent the weights that changed; with ``down_values`` or
+    ``server`` they are sent the updates, and make the server's steps. The arguments that are not listed here are
+    Flower's.
     """
 
     model: nn.Module  # defines which entries of the state_dict are trainable parameters
@@ -56,7 +59,11 @@ class SparseStrategy(FlowerArguments, Strategy):
     controller: str | Controller[Any] | None = None  # default: "planned", or "fixed" with ``k`` or a dense sparsifier
     cost: str | CostModel | None = None  # default: the paper's normalised time, comm_time 10
     local: str | LocalComputation | None = None  # default: what goes with the sparsifier
-    values: str | ValueType = "exact"
+    values: str | ValueType = "exact"  # how the values of uploads are rounded
+    down_values: str | ValueType = "exact"  # how the server's updates are rounded
+    server: str | ServerOptimizer = "sgd"  # the step that is made of an update
+    local_steps: int | None = None  # short for local=LocalSteps(local_steps); the train function must return gradients
+    bits: int | tuple[int, int] | None = None  # short for values and down_values of so many bits, up and down
     k: float | None = None  # the elements that each client sends if k is fixed; default: 1 % of the weights
     lr: float | Schedule = 1.0  # the server's step size
     seed: int = 0
@@ -70,8 +77,8 @@ class SparseStrategy(FlowerArguments, Strategy):
     def __post_init__(self) -> None:
         """Validate the arguments, and the folder if it exists."""
         super().__post_init__()
-        names = ("controller", "k", "exchanges", "buffers", "sparsifier", "local", "values", "cost", "lr", "seed")
-        self.options = Options.of(self.model, **{name: getattr(self, name) for name in (*names, *COUNTING)})
+        names = (*SLOTS, "local_steps", "bits", "k", "lr", "seed", "exchanges", "buffers", *COUNTING)
+        self.options = Options.of(self.model, **{name: getattr(self, name) for name in names})
         path = None if self.out is None else check.path("out", self.out)
         self._log = RunLog(path, self.options, self.fraction_train)
         self._roster = Roster()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from gradsift.errors import GradsiftError
 from gradsift.flower.client_state import ClientState
 from gradsift.flower.layout import Layout, Named, under_prefix
 from gradsift.flower.protocol import NEVER, Order, checksum, unpack, upload_checksum
+from gradsift.server import taken
 from gradsift.sparse import Sparse
 from gradsift.wire import Limits, decode
 
@@ -23,41 +25,66 @@ class Behind(Exception):
         self.version = version
 
 
-def sync(
-    state: ClientState | None, order: Order, full: Mapping[str, Tensor] | None, buffers: Named
-) -> tuple[ClientState, Tensor | None, str]:
-    """Update the weights and settle; ``full`` has the full weights if the order has no base.
+class Followed(NamedTuple):
+    """The weights of an order's version, and what the client learned on the way there."""
 
-    Returns the new state, the weights before the last round if the client has them, and why it discarded its
-    residual (empty if it did not).
-    """
-    before = changed = None
+    weights: Tensor
+    memory: Named  # of the server's optimizer
+    before: Tensor | None = None  # the weights before the last round, if the client has them
+    change: Sparse | None = None  # the weights that changed or, if updates are sent, the last update
+
+
+class Synced(NamedTuple):
+    """The result of ``sync``."""
+
+    state: ClientState
+    followed: Followed
+    reset: str  # why the client discarded its residual; empty if it did not
+
+
+def sync(state: ClientState | None, order: Order, full: Mapping[str, Tensor] | None, buffers: Named) -> Synced:
+    """Update the weights and settle; ``full`` has the full weights if the order has no base."""
     if order.base == NEVER:
         if full is None:
             raise GradsiftError("the order has neither a base version nor full weights")
-        layout, weights, non_trainable = Layout.read(order.layout), full["weights"], under_prefix("rest/", full)
+        layout, non_trainable = Layout.read(order.layout), under_prefix("rest/", full)
+        followed = Followed(full["weights"], under_prefix("memory/", full))
     elif state is None:
         raise Behind("it holds no weights", NEVER)
     elif state.version < order.base:
         raise Behind(f"it holds version {state.version}, the order starts from {order.base}", state.version)
     else:
         layout, non_trainable = state.layout, state.non_trainable
-        changed = decode(order.change, Limits.of(layout.dim))
-        weights = replaced(state.weights, changed)
-        if state.version == order.version - 1:
-            before = state.weights
-    if checksum(weights) != order.checksum:
+        followed = _followed(state, order)
+    weights, memory = followed.weights, followed.memory
+    if checksum(weights, memory) != order.checksum:
         raise Behind(f"its updated weights differ from version {order.version}", NEVER)
     if order.before:
-        before = replaced(weights, decode(order.before, Limits.of(layout.dim)))
+        followed = followed._replace(before=replaced(weights, decode(order.before, Limits.of(layout.dim))))
     if state is None or state.layout != layout:
         state = ClientState(layout, weights, torch.zeros_like(weights), non_trainable)
     # A client that trained last before the exchange, or is ahead of the server, starts from the server's buffers.
     local = state.local_buffers if order.base != NEVER and state.uploaded > order.last_exchange else {}
     non_trainable = non_trainable | buffers
-    state = replace(state, weights=weights, non_trainable=non_trainable, local_buffers=local, version=order.version)
-    settled, reset = _settle(state, order, changed)
-    return settled, before, reset
+    state = replace(state, weights=weights, memory=memory, version=order.version)
+    state = replace(state, non_trainable=non_trainable, local_buffers=local)
+    settled, reset = _settle(state, order, followed.change)
+    return Synced(settled, followed, reset)
+
+
+def _followed(state: ClientState, order: Order) -> Followed:
+    """The state's weights with the changes that an order has for them."""
+    limits, weights, memory, before = Limits.of(state.layout.dim), state.weights, state.memory, None
+    if order.change:
+        change = decode(order.change, limits)
+        before = weights if state.version == order.version - 1 else None
+        return Followed(replaced(weights, change), memory, before, change)
+    updates, optimizer = [decode(data, limits) for data in order.updates], order.method().server
+    for update in updates[state.version - order.base :]:  # the state may have taken some that the server sends again
+        before = weights
+        if update.size:  # a round in which nothing was merged makes no step
+            weights, memory = taken(optimizer, weights, memory, update)
+    return Followed(weights, memory, before, updates[-1] if updates else None)
 
 
 def _settle(state: ClientState, order: Order, changed: Sparse | None) -> tuple[ClientState, str]:

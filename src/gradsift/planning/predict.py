@@ -1,13 +1,15 @@
 """Predict k, bytes and seconds of a round, and the time to a target against sending everything and against FedAvg.
 
 Rounds to a target are R0 (1 + c/k)^0.7 by ``control.law``; R0, the rounds if everything were sent, is not known before
-training. So times are relative to sending everything, unless R0 is given.
+training. So times are relative to sending everything, unless R0 is given. With h local steps, at their best, they are
+R0/h (1 + c sqrt(h)/k)^0.7: docs/results/local_steps.md.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -15,6 +17,7 @@ from gradsift import check
 from gradsift.control import law
 from gradsift.cost import LinkTime, Traffic, checked_cost
 from gradsift.errors import GradsiftError, install
+from gradsift.method import EXACT, EXACT_BITS, of_bits
 from gradsift.pricing import expected_traffic
 
 MBIT = 125_000  # bytes
@@ -62,6 +65,8 @@ class Setting:
     r0: float | None  # rounds to the target if everything were sent, if known
     k_min: int
     k_max: int
+    local_steps: int  # h
+    bits: tuple[int, int]  # of a value up and down; 32 are exact
 
     @property
     def cost(self) -> LinkTime:
@@ -70,7 +75,16 @@ class Setting:
 
     def traffic(self, k: float) -> Traffic:
         """A round at k, for one client: all are alike, so that the slowest is any of them."""
-        return expected_traffic(self.dim, k, clients=1, encoded_bytes=self.encoded_bytes)
+        up, down = of_bits(self.bits)
+        return expected_traffic(
+            self.dim,
+            k,
+            clients=1,
+            encoded_bytes=self.encoded_bytes,
+            values=up,
+            down_values=down,
+            steps=self.local_steps,
+        )
 
     def whole(self, steps: int = 1) -> Traffic:
         """A round in which whole vectors are sent after so many local steps."""
@@ -80,9 +94,17 @@ class Setting:
         """Seconds of a round at k."""
         return checked_cost(self.cost, self.traffic(k))
 
+    def rounds(self, k: float, c: float) -> float:
+        """Rounds to the target at k, over R0."""
+        return law.slowdown(k, self.c_of_round(c)) / self.local_steps
+
+    def c_of_round(self, c: float) -> float:
+        """The c of a round with these local steps, from that of a round with one gradient."""
+        return c * math.sqrt(self.local_steps)
+
     def time(self, k: float, c: float) -> float:
         """Seconds to the target at k, over R0."""
-        return self.price(k) * law.slowdown(k, c)
+        return self.price(k) * self.rounds(k, c)
 
 
 @dataclass(frozen=True)
@@ -128,7 +150,9 @@ def plan(
     latency: float = 0.0,
     encoded_bytes: bool = True,
     rounds: float | None = None,
-    local_steps: int = 20,
+    local_steps: int = 1,
+    bits: int | tuple[int, int] = EXACT_BITS,
+    fedavg_steps: int = 20,
     k_min: int | None = None,
     k_max: int | None = None,
 ) -> Plan:
@@ -136,7 +160,8 @@ def plan(
 
     The link has ``up_mbit`` and ``down_mbit`` Mbit/s and a ``latency`` in seconds per message; a gradient takes
     ``compute`` seconds. ``rounds`` is R0, the rounds to your target if everything were sent, if you know it: then times
-    are also in seconds. ``local_steps`` are those of the FedAvg to compare with. Without ``encoded_bytes`` an element
+    are also in seconds. ``local_steps`` and ``bits`` are those of the planned round, as in ``gradsift.simulate``;
+    ``fedavg_steps`` are the local steps of the FedAvg to compare with. Without ``encoded_bytes`` an element
     takes 8 bytes instead of those of the wire format. k is at least sqrt(D) / 5, as for the controller, unless
     ``k_min`` is given.
     """
@@ -149,14 +174,18 @@ def plan(
     check.boolean("encoded_bytes", encoded_bytes)
     check.real("rounds", rounds, above=0, optional=True)
     check.integer("local_steps", local_steps, 1)
+    check.integer("fedavg_steps", fedavg_steps, 1)
+    both: Any = (bits, bits) if isinstance(bits, int) else bits
+    if of_bits(both) != (EXACT, EXACT) and not encoded_bytes:
+        raise GradsiftError(f"bits, {bits!r}, need encoded_bytes: else a value has 4 bytes")
     check.integer("k_max", k_max, 1, dim, optional=True)
     k_max = dim if k_max is None else int(k_max)
     k_min = min(math.ceil(law.least_k(dim)), k_max) if k_min is None else k_min
     check.integer("k_min", k_min, 1, k_max)
     link = (float(up_mbit), float(down_mbit), float(latency), float(compute))
     r0 = None if rounds is None else float(rounds)
-    setting = Setting(dim, int(clients), *link, encoded_bytes, r0, int(k_min), k_max)
-    return _planned(setting, law.guess(dim), int(local_steps))
+    setting = Setting(dim, int(clients), *link, encoded_bytes, r0, int(k_min), k_max, int(local_steps), tuple(both))
+    return _planned(setting, law.guess(dim), int(fedavg_steps))
 
 
 def _weights(model: nn.Module | int) -> int:
@@ -167,19 +196,21 @@ def _weights(model: nn.Module | int) -> int:
     return int(model)
 
 
-def _planned(setting: Setting, c: float, local_steps: int) -> Plan:
+def _planned(setting: Setting, c: float, fedavg_steps: int) -> Plan:
     everything = _predict(setting, setting.whole())
     k, dense, _ = _best(setting, c)
-    planned = everything if dense else _predict(setting, setting.traffic(k), law.slowdown(k, c))
+    whole = _predict(setting, setting.whole(setting.local_steps), 1 / setting.local_steps)
+    planned = whole if dense else _predict(setting, setting.traffic(k), setting.rounds(k, c))
     # Section V-A, item 4 of the paper, where it is floor(D / 2k): an element takes 8 bytes there.
-    same = int((everything.up_bytes + everything.down_bytes) / (planned.up_bytes + planned.down_bytes))
+    more = (everything.up_bytes + everything.down_bytes) / (planned.up_bytes + planned.down_bytes)
+    same = int(setting.local_steps * more)
     wrong = []
     for other in (c / WRONG, c * WRONG):
         best_k, _, best = _best(setting, other)
-        time = everything.seconds if dense else setting.time(k, other)
+        time = whole.rounds * whole.seconds if dense else setting.time(k, other)
         wrong.append(WrongGuess(other, time / everything.seconds, best_k, time / best))
     # FedAvg at its best: h local steps are worth h gradients, so it needs R0 of them in all.
-    fedavg, alike = (_predict(setting, setting.whole(steps), 1 / steps) for steps in (local_steps, max(1, same)))
+    fedavg, alike = (_predict(setting, setting.whole(steps), 1 / steps) for steps in (fedavg_steps, max(1, same)))
     return Plan(
         **vars(setting),
         c=c,
@@ -195,9 +226,9 @@ def _planned(setting: Setting, c: float, local_steps: int) -> Plan:
 
 def _best(setting: Setting, c: float) -> tuple[int, bool, float]:
     """The best k for this c, whether whole vectors are better still, and the seconds to the target over R0."""
-    near = law.best_k(setting.price, c, setting.k_min, setting.k_max)
+    near = law.best_k(setting.price, setting.c_of_round(c), setting.k_min, setting.k_max)
     time, k = min((setting.time(k, c), k) for k in (math.floor(near), math.ceil(near)))
-    whole = checked_cost(setting.cost, setting.whole())
+    whole = checked_cost(setting.cost, setting.whole(setting.local_steps)) / setting.local_steps
     return (setting.dim, True, whole) if setting.k_max == setting.dim and whole <= time else (k, False, time)
 
 

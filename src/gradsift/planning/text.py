@@ -11,9 +11,11 @@ from gradsift.report.text import aligned, number, some_bytes
 def predictions(plan: Plan) -> dict[str, Prediction]:
     """The ways to train that are compared, by name."""
     fedavg = {f"FedAvg, {plan.fedavg.gradients:,} steps": plan.fedavg}
-    if plan.dense:
+    if plan.dense and plan.local_steps == 1:
         return {"send everything": plan.everything, **fedavg}
-    ways = {f"k = {plan.k:,}": plan.planned, "send everything": plan.everything}
+    steps = f", {plan.local_steps:,} steps" if plan.local_steps > 1 else ""
+    ours = f"everything{steps}" if plan.dense else f"k = {plan.k:,}{steps}"
+    ways = {ours: plan.planned, "send everything": plan.everything}
     return {**ways, **fedavg, "FedAvg, same traffic": plan.fedavg_same_traffic}
 
 
@@ -59,6 +61,7 @@ def assumptions(plan: Plan) -> str:
         f"D = {plan.dim:,} weights.{element} Bytes of a number in a whole vector: {NUMBER_BYTES}.",
         f"Rounds to a target at k: R0 (1 + c/k)^{EXPONENT:g}. R0, the rounds if everything is sent, is the task's own."
         f" c = {number(plan.c, 3)}, the square root of D, is a guess.",
+        *_of_local_steps(plan),
         *(_if_wrong(size, wrong) for size, wrong in zip(("smaller", "larger"), plan.wrong, strict=True)),
         "The law does not cover FedAvg. Shown is its best case, h local steps worth h gradients; with different data at"
         f" each client it needs more. {_against_fedavg(plan)}",
@@ -66,6 +69,15 @@ def assumptions(plan: Plan) -> str:
     if plan.dense:
         lines.insert(0, "Sending whole vectors is predicted to be faster than any k.")
     return "\n".join(f"- {line}" for line in lines)
+
+
+def _of_local_steps(plan: Plan) -> list[str]:
+    if plan.local_steps == 1:
+        return []
+    steps = (
+        f"{plan.local_steps:,} local steps are worth {plan.local_steps:,} gradients, and c grows with their square root"
+    )
+    return [f"At best, {steps}: so on FEMNIST. With different data at each client they are worth less."]
 
 
 def _if_wrong(size: str, wrong: WrongGuess) -> str:
