@@ -96,15 +96,13 @@ TABLE: list[Overridable] = [
     *(Overridable("values", base, "encoded_size", {}, {}) for base in (Exact, Int8)),
     *(Overridable("values", FewBits, method, {}, {}) for method in ("rounded", "encoded_size")),
     *(Overridable("values", base, "expected_size", {}, {"controller": "planned"}) for base in (Exact, FewBits)),
-    *(
-        Overridable("down_values", base, "rounded", {}, {"controller": FIXED}, ["simulator"])
-        for base in (Int8, FewBits)
-    ),
-    *(Overridable("down_values", base, "encoded_size", {}, {}, ["simulator"]) for base in (Int8, FewBits)),
-    Overridable("down_values", FewBits, "expected_size", {}, {"controller": "planned"}, ["simulator"]),
-    *(Overridable("server", Momentum, method, {}, {}, ["simulator"]) for method in ("init", "step")),
-    Overridable("server", SGD, "step", {"rate": 0.5}, {}, ["simulator"]),
+    *(Overridable("down_values", base, "rounded", {}, {"controller": FIXED}) for base in (Int8, FewBits)),
+    *(Overridable("down_values", base, "encoded_size", {}, {}) for base in (Int8, FewBits)),
+    Overridable("down_values", FewBits, "expected_size", {}, {"controller": "planned"}),
+    *(Overridable("server", Momentum, method, {}, {}) for method in ("init", "step")),
+    Overridable("server", SGD, "step", {"rate": 0.5}, {}),
     *(Overridable("cost", Money, method, {"up": 1.0, "down": 2.0}, {}) for method in ("round_cost", "measured")),
+    Overridable("cost", Money, "client_costs", {"up": 1.0, "down": 2.0}, {"controller": "planned"}),
 ]
 CASES = [
     pytest.param(case, driver, id=f"{case.slot} {case.base.__name__}.{case.method} {driver}")

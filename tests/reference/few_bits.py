@@ -3,6 +3,7 @@
 A message is a dict from index to value. Loops and lists, no torch but where a message is taken apart.
 """
 
+import math
 import struct
 
 import torch
@@ -12,7 +13,7 @@ from gradsift.values import ValueType
 from tests.reference.literal import Message, as_message
 
 WORD = 2**64
-UNITS = 2**40  # means are taken of whole numbers, of so many to the largest: in any order they are the same
+UNITS = 2**40  # means are taken of whole numbers, of so many to a power of two: in any order they are the same
 
 
 def level_count(bits: int) -> int:
@@ -20,19 +21,36 @@ def level_count(bits: int) -> int:
     return int(min(2 ** (bits - 1), 127))
 
 
-def smallest_of(parts: list[float]) -> float:
+def power_of_two(largest: float) -> float:
+    """The largest power of two that is not above it."""
+    return math.ldexp(0.5, math.frexp(largest)[1])
+
+
+def mean(sizes: list[float]) -> float:
+    """The mean of numbers that are not far above 1."""
+    return sum(round(size * UNITS) for size in sizes) / len(sizes) / UNITS
+
+
+def smallest_of(sizes: list[float]) -> float:
     """Where the bins begin: at the smallest, or at a quarter of the mean if that is larger."""
-    return min(1.0, max(min(parts), mean(parts) / 4))
+    return min(max(sizes), max(min(sizes), mean(sizes) / 4))
 
 
-def mean(parts: list[float]) -> float:
-    """The mean of numbers from 0 to 1."""
-    return sum(round(part * UNITS) for part in parts) / len(parts) / UNITS
+def between(smallest: float, largest: float, part: float) -> float:
+    """What is this part of the way from the smallest to the largest, in the logarithm."""
+    return largest * (smallest / largest) ** (1 - part)
 
 
-def edges(smallest: float, levels: int) -> list[float]:
-    """The borders between ``levels`` bins from ``smallest`` to 1 that are equally wide in the logarithm."""
-    return [smallest ** (1 - n / levels) for n in range(1, levels)]
+def edges(sizes: list[float], levels: int) -> list[float]:
+    """The borders between bins that are equally wide in the logarithm."""
+    smallest, largest = smallest_of(sizes), max(sizes)
+    return [between(smallest, largest, n / levels) for n in range(1, levels)]
+
+
+def nodes(sizes: list[float], levels: int) -> list[float]:
+    """Zero, and levels that are equally far apart in the logarithm."""
+    smallest, largest = smallest_of(sizes), max(sizes)
+    return [0.0, *(between(smallest, largest, n / (levels - 1)) for n in range(levels - 1)), largest]
 
 
 def few_bits(message: Message, bits: int) -> Message:
@@ -40,23 +58,22 @@ def few_bits(message: Message, bits: int) -> Message:
     sizes = {j: abs(value) for j, value in message.items() if value != 0}
     if not sizes:
         return dict(message)
-    largest = max(sizes.values())
-    parts = {j: size / largest for j, size in sizes.items()}
-    borders = edges(smallest_of(list(parts.values())), level_count(bits))
+    scale = power_of_two(max(sizes.values()))
+    scaled = {j: size / scale for j, size in sizes.items()}
+    borders = edges(list(scaled.values()), level_count(bits))
     bins: dict[int, list[float]] = {}
-    for part in parts.values():
-        bins.setdefault(bin_of(part, borders), []).append(part)
+    for size in scaled.values():
+        bins.setdefault(bin_of(size, borders), []).append(size)
     rounded = dict(message)
-    for j, part in parts.items():
-        fellows = bins[bin_of(part, borders)]
-        level = mean(fellows) * largest
+    for j, size in scaled.items():
+        level = min(max(mean(bins[bin_of(size, borders)]), min(scaled.values())), max(scaled.values())) * scale
         rounded[j] = level if message[j] > 0 else -level
     return rounded
 
 
-def bin_of(part: float, borders: list[float]) -> int:
+def bin_of(size: float, borders: list[float]) -> int:
     """How many borders are not above it."""
-    return sum(border <= part for border in borders)
+    return sum(border <= size for border in borders)
 
 
 def few_bits_at_random(message: Message, bits: int) -> Message:
@@ -64,15 +81,13 @@ def few_bits_at_random(message: Message, bits: int) -> Message:
     sizes = {j: abs(value) for j, value in message.items() if value != 0}
     if not sizes:
         return dict(message)
-    largest, count = max(sizes.values()), level_count(bits)
-    smallest = smallest_of([size / largest for size in sizes.values()])
-    levels = [0.0, *(smallest ** (1 - n / (count - 1)) for n in range(count - 1)), 1.0]
-    rounded = dict(message)
-    for j, size in sizes.items():
-        part = size / largest
-        below = max(level for level in levels if level <= part)
-        above = min((level for level in levels if level > part), default=below)
-        level = (above if draw(message[j], j) * (above - below) < part - below else below) * largest
+    scale = power_of_two(max(sizes.values()))
+    scaled = {j: size / scale for j, size in sizes.items()}
+    levels, rounded = nodes(list(scaled.values()), level_count(bits)), dict(message)
+    for j, size in scaled.items():
+        below = max(level for level in levels if level <= size)
+        above = min((level for level in levels if level > size), default=below)
+        level = (above if draw(message[j], j) * (above - below) < size - below else below) * scale
         rounded[j] = level if message[j] > 0 else -level
     return rounded
 
