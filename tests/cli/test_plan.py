@@ -23,20 +23,8 @@ def test_a_number_of_weights_and_a_link_are_enough(capsys: pytest.CaptureFixture
 def test_every_flag_reaches_the_plan() -> None:
     ok(
         *("plan", "--weights", "1e6", "--up", "2", "--down", "3", "--latency", "0.1", "--compute", "0.5"),
-        *(
-            "--clients",
-            "7",
-            "--rounds",
-            "400",
-            "--fedavg-steps",
-            "5",
-            "--local-steps",
-            "3",
-            "--k-min",
-            "10",
-            "--k-max",
-            "20000",
-        ),
+        *("--clients", "7", "--rounds", "400", "--fedavg-steps", "5", "--local-steps", "3"),
+        *("--k-min", "10", "--k-max", "20000"),
         *("--plain-bytes", "--json", "plan.json", "--plot", "plan.svg"),
     )
     plan = gradsift.plan(

@@ -74,10 +74,11 @@ def assumptions(plan: Plan) -> str:
 def _of_local_steps(plan: Plan) -> list[str]:
     if plan.local_steps == 1:
         return []
-    steps = (
-        f"{plan.local_steps:,} local steps are worth {plan.local_steps:,} gradients, and c grows with their square root"
-    )
-    return [f"At best, {steps}: so on FEMNIST. With different data at each client they are worth less."]
+    steps = f"{plan.local_steps:,} local steps"
+    return [
+        f"At best, {steps} are worth as many gradients, and c grows with their square root, as on FEMNIST; with different"
+        " data at each client they are worth less."
+    ]
 
 
 def _if_wrong(size: str, wrong: WrongGuess) -> str:
