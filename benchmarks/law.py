@@ -24,9 +24,10 @@ from torch import nn
 import gradsift
 from benchmarks.common import KEPT, ROOT, write_json
 from benchmarks.law_tasks import TASKS
+from gradsift.control import planned
 from gradsift.control.fixed import Fixed
 from gradsift.control.law import EXPONENT
-from gradsift.control.planned import DISAGREEMENT, WAITING
+from gradsift.control.planned import RULE
 
 Floats = NDArray[np.float64]
 Part = dict[str, Any]  # of the file
@@ -143,18 +144,18 @@ def fitted(k: Floats, rounds: Floats, exponent: float) -> tuple[float, float, fl
 class Rule(NamedTuple):
     """The constants of ``gradsift.control.planned``, or others."""
 
-    waiting: float = WAITING
-    disagreement: float = DISAGREEMENT
+    waiting: float = RULE.waiting
+    disagreement: float = RULE.disagreement
     exponent: float = EXPONENT
-    growth: float = 1 / 3
-    most: float = 1.5
+    growth: float = RULE.growth
+    most: float = RULE.most
 
     def ratio(self, dim: int, number: int, k: Floats, waiting: Floats, agreement: Floats) -> Floats:
         """c/k by what is seen in a round."""
         del k
-        grown = 80 ** (1 / 3) * (number / 80) ** self.growth * math.sqrt(dim)  # other powers agree in round 80
-        opposed = np.clip(1 - agreement, 0, self.most)
-        return np.asarray(self.waiting * waiting / grown * (1 + self.disagreement * opposed))
+        scaled = self.waiting * 80 ** (self.growth - RULE.growth)  # other powers agree in round 80
+        rule = planned.Rule(scaled, self.disagreement, self.growth, self.most)
+        return rule.ratio(dim, number, waiting, agreement)
 
 
 class Known(NamedTuple):
@@ -218,14 +219,27 @@ def plans(file: Part, role: str = "chosen on") -> dict[str, Plans]:
     return {name: Plans(file["tasks"][name], file["sweeps"].get(name)) for name in names}
 
 
-def left_out(file: Part) -> dict[str, Floats]:
-    """Each task by the constants that are best on all the others."""
-    grid = [Rule(a, d, p) for a, d, p in itertools.product(np.geomspace(2, 20, 13), (0, 1.5, 3, 6), (0.6, 0.7, 0.8, 1))]
-    tasks = plans(file)
-    costs = np.array([[task.cost(rule) for task in tasks.values()] for rule in grid])
-    errors = (np.log(costs) ** 2).mean(axis=(2, 3))  # [rules, tasks]
-    best = (errors.sum(axis=1, keepdims=True) - errors).argmin(axis=0)
-    return {name: costs[rule, column] for column, (name, rule) in enumerate(zip(tasks, best, strict=True))}
+class Tried:
+    """What each rule of a grid of constants costs on the tasks that constants were chosen on."""
+
+    def __init__(self, file: Part) -> None:
+        grid = itertools.product(np.geomspace(2, 20, 13).tolist(), (0, 1.5, 3, 6), (0.6, 0.7, 0.8, 1))
+        self.rules, tasks = [Rule(a, d, p) for a, d, p in grid], plans(file)
+        self.names = list(tasks)
+        self.costs = np.array([[task.cost(rule) for task in tasks.values()] for rule in self.rules])
+        self.errors = (np.log(self.costs) ** 2).mean(axis=(2, 3))  # [rules, tasks]
+
+    def best(self, chosen_on: Callable[[str], bool]) -> int:
+        """The number of the rule that is best on these tasks."""
+        columns = [number for number, name in enumerate(self.names) if chosen_on(name)]
+        return int(self.errors[:, columns].sum(axis=1).argmin())
+
+    def left_out(self) -> dict[str, Floats]:
+        """Each task by the constants that are best on all the others."""
+        best = (self.best(lambda other, name=name: other != name) for name in self.names)  # type: ignore[misc]
+        return {
+            name: self.costs[rule, column] for column, (name, rule) in enumerate(zip(self.names, best, strict=True))
+        }
 
 
 def main() -> None:

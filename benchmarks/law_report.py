@@ -1,17 +1,20 @@
-"""The tables and figures of docs/theory.md, made from docs/results/data/law.json by ``python -m benchmarks.law``."""
+"""The tables and figures of docs/theory.md, made from docs/results/data by ``python -m benchmarks.law``."""
 
+import itertools
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks import committed
 from benchmarks.common import ROOT, markdown
-from benchmarks.law import AT, COMM_TIMES, SEEN, Floats, Known, Part, Plans, Rule, fitted, left_out, plans, rounds_by_k
+from benchmarks.law import AT, COMM_TIMES, SEEN, Floats, Known, Part, Plans, Rule, Tried, fitted, plans, rounds_by_k
 from benchmarks.law_tasks import TASKS
 from gradsift.control.law import EXPONENT, guess
-from gradsift.control.planned import DISAGREEMENT, WAITING, measured_c
+from gradsift.control.planned import RULE, measured_c
 
 PAGE, IMAGES = ROOT / "docs/theory.md", ROOT / "docs/images"
 SWEPT = {"femnist": "FEMNIST", "cifar10": "CIFAR-10"}  # the sweeps of docs/results/regret.md
@@ -68,13 +71,59 @@ def fits(file: Part) -> str:
 
 def planned(file: Part) -> str:
     """The cost of the rule's k by task and comm_time, over the best."""
-    others, rows = left_out(file), []
+    others, rows = Tried(file).left_out(), []
     for name, task in plans(file).items():
         cost = task.cost(Rule())
         rows.append([name, *(f"{mean:.3f}" for mean in cost.mean(axis=0)), f"{others[name].mean():.3f}"])
     for name, task in plans(file, "checked on").items():
-        rows.append([f"{SWEPT[name]} (sweep)", *(f"{mean:.3f}" for mean in task.cost(Rule()).mean(axis=0)), "-"])
+        rows.append([f"{SWEPT[name]} (sweep)", *(f"{mean:.3f}" for mean in task.cost(Rule()).mean(axis=0)), "below"])
     return markdown(["comm_time", *(f"{each:g}" for each in COMM_TIMES), "constants of the others"], rows)
+
+
+def crossed(file: Part) -> str:
+    """The two sweeps with constants that were chosen on some of the tasks."""
+    tried, judged = Tried(file), plans(file, "checked on")
+    sets: dict[str, Callable[[str], bool]] = {
+        "all": lambda _: True,
+        "without FEMNIST": lambda name: not name.startswith("femnist"),
+        "without CIFAR-10": lambda name: not name.startswith("cifar10"),
+        "FEMNIST alone": lambda name: name.startswith("femnist"),
+        "CIFAR-10 alone": lambda name: name.startswith("cifar10"),
+    }
+    chosen = {f"{label} ({sum(map(on, tried.names))})": tried.rules[tried.best(on)] for label, on in sets.items()}
+    rows = []
+    for label, rule in {"as shipped": Rule(), **chosen}.items():
+        costs = [" / ".join(f"{mean:.3f}" for mean in task.cost(rule).mean(axis=0)) for task in judged.values()]
+        rows.append([label, f"{rule.waiting:.2g}", f"{rule.disagreement:g}", f"{rule.exponent:g}", *costs])
+    clocks = " / ".join(f"{each:g}" for each in COMM_TIMES)
+    return markdown(
+        ["Chosen on", "waiting", "disagreement", "P", *(f"{SWEPT[name]} at {clocks}" for name in judged)], rows
+    )
+
+
+def unseen(_: Part) -> str:
+    """The planned controller on the seeds that no constant was chosen on, by the committed runs."""
+    rows = []
+    for comm_time in COMM_TIMES:
+        cells = [
+            " / ".join(f"{committed.planned_over_best(name, comm_time, target):.2f}" for target in targets)
+            for name, targets in committed.TARGETS.items()
+        ]
+        rows.append([f"{comm_time:g}", *cells])
+    heads = [f"{SWEPT[name]}: loss {' / '.join(map(str, committed.TARGETS[name]))}" for name in SWEPT]
+    return markdown(["comm_time", *heads], rows)
+
+
+def signs(_: Part) -> str:
+    """The share of Algorithm 3's signs that ask for a smaller k, by k over the best fixed k."""
+    rows = []
+    for name, title in SWEPT.items():
+        for comm_time in COMM_TIMES:
+            shares = committed.signs(name, comm_time).shares()
+            rows.append(
+                [title, f"{comm_time:g}", *(f"{share:.2f} of {count:,}" if count else "-" for count, share in shares)]
+            )
+    return markdown(["Task", "comm_time", "k below k*/2", "k*/2 to k*", "k* to 2 k*", "above 2 k*"], rows)
 
 
 def _scores(file: Part, rules: list[tuple[list[str], Rule | Known]], heads: list[str]) -> str:
@@ -97,7 +146,7 @@ def ways(file: Part) -> str:
         (["0.0025 D, a fit to FEMNIST and CIFAR-10"], Known(lambda dim: 0.0025 * dim)),
         (["the same with P = 1"], Known(lambda dim: 0.0025 * dim, 1.0)),
     ]
-    others = np.array(list(left_out(file).values()))
+    others = np.array(list(Tried(file).left_out().values()))
     table = _scores(file, rules, ["c from"])
     return f"{table}\n\nConstants chosen on the ten other tasks: mean {others.mean():.3f}, worst {others.max():.2f}."
 
@@ -107,14 +156,14 @@ def constants(file: Part) -> str:
     rules: list[tuple[list[str], Rule | Known]] = [(["as chosen", ""], Rule())]
     tried: dict[str, tuple[float, ...]] = {
         "exponent": (0.5, 0.6, 0.8, 1.0),
-        "waiting": (WAITING / 2, WAITING * 2),
-        "disagreement": (0.0, DISAGREEMENT / 2, DISAGREEMENT * 2),
+        "waiting": (RULE.waiting / 2, RULE.waiting * 2),
+        "disagreement": (0.0, RULE.disagreement / 2, RULE.disagreement * 2),
         "growth": (0.0, 1 / 6, 2 / 3),
         "most": (0.75, 3.0),
     }
     for name, values in tried.items():
         rules += [([name, f"{value:.3g}"], Rule()._replace(**{name: value})) for value in values]
-    rules.append((["exponent and waiting", f"1 and {WAITING / 2:g}"], Rule(WAITING / 2, exponent=1.0)))
+    rules.append((["exponent and waiting", f"1 and {RULE.waiting / 2:g}"], Rule(RULE.waiting / 2, exponent=1.0)))
     for factor in (0.1, 0.5, 1.0, 2.0, 10.0):
         rules.append((["guess alone", f"{factor:g} sqrt(D)"], Known(lambda dim, times=factor: times * guess(dim))))  # type: ignore[misc]
     return _scores(file, rules, ["Constant", "value"])
@@ -139,6 +188,13 @@ def wrong(_: Part) -> str:
     return markdown(["c wrong by", "P = 1", f"P = {EXPONENT}, too large", f"P = {EXPONENT}, too small"], rows)
 
 
+def grid(task: Part) -> str:
+    """How many fixed k there are, and the factors between them."""
+    k = [one["k"] for one in task["runs"]]
+    factors = [after / before for before, after in itertools.pairwise(k)]
+    return f"{len(k)}, x {min(factors):.1f} to {max(factors):.1f}"
+
+
 def judged(file: Part) -> str:
     """The planned controller against the best k of its sweep, on tasks that nothing was chosen on."""
     rows = []
@@ -157,12 +213,15 @@ def judged(file: Part) -> str:
             ks, c = [plan["k"][AT.index(number)] for number in (20, 200)], plan["c"][AT.index(200)]
             seen = ["-" if k is None else f"{k:,.0f}" for k in (*ks, c)]
             best = best if over != ["-"] * 3 else ["-"]
-            rows.append([name, f"{plan['comm_time']:g}", met, " / ".join(best), " / ".join(over), *seen])
-    heads = ["Task", "comm_time", "Target losses", "Best fixed k", "Cost over it"]
+            head = [name, f"{plan['comm_time']:g}", grid(task), met]
+            rows.append([*head, " / ".join(best), " / ".join(over), *seen])
+    heads = ["Task", "comm_time", "Fixed k", "Target losses", "Best fixed k", "Cost over it"]
     return markdown([*heads, "k in round 20", "200", "c in round 200"], rows)
 
 
-TABLES = {each.__name__: each for each in (tasks, fits, planned, ways, constants, wrong, judged)}
+TABLES = {
+    each.__name__: each for each in (tasks, fits, planned, crossed, unseen, ways, constants, wrong, judged, signs)
+}
 
 
 def filled(page: str, file: Part) -> str:
@@ -177,7 +236,7 @@ def write(file: Part) -> None:
 
 
 def draw(file: Part, folder: Path) -> None:
-    """Three figures."""
+    """Four figures."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -240,3 +299,21 @@ def draw(file: Part, folder: Path) -> None:
             if number:
                 axes.legend()
         save(figure, "plans")
+
+        figure = Figure(figsize=(9, 3.2), layout="constrained")
+        edges = np.geomspace(1 / 16, 64, 11)
+        for number, (axes, (name, title)) in enumerate(
+            zip(figure.subplots(1, 2, sharey=True), SWEPT.items(), strict=True)
+        ):
+            for row, comm_time in enumerate(COMM_TIMES):
+                found = committed.signs(name, comm_time).shares(edges.tolist())
+                shown = [(x, share) for x, (count, share) in zip(edges * 2**0.5, found, strict=False) if count >= 20]
+                axes.plot(*zip(*shown, strict=True), "os^D"[row] + "-", color=LIGHT_LINES[row], label=f"{comm_time:g}")
+            axes.step((1 / 16, 1, 64), (0, 0, 1), "--", color=LIGHT["ink"], label="right")
+            axes.axhline(0.5, color=LIGHT["axis"], linewidth=1)
+            axes.set(title=title, xscale="log", xlabel="k over the best fixed k", ylim=(-0.03, 1.03))
+            if number:
+                axes.legend(title="comm_time", fontsize=7)
+            else:
+                axes.set_ylabel("signs that ask for a smaller k")
+        save(figure, "signs")

@@ -333,7 +333,7 @@ def test_bad_rates_are_refused_by_name_and_value(model: Any, options: dict[str, 
 
 def test_a_bandwidth_of_zero_is_refused() -> None:
     for option in ("up_bandwidth", "down_bandwidth"):
-        for value in (0.0, [1.0, 0.0]):
+        for value in (0.0, [1.0, 0.0], []):
             with pytest.raises(GradsiftError, match=rf"{option} must be finite and positive.*{re.escape(repr(value))}"):
                 LinkTime(**{"up_bandwidth": 1.0, "down_bandwidth": 1.0, option: value})
 

@@ -163,7 +163,13 @@ def _rates(model: Any, *names: str, positive: bool = False) -> None:
     for name in names:
         value = getattr(model, name)
         array = _floats(name, value)
-        if array.ndim > 1 or not np.isfinite(array).all() or (array < 0).any() or (positive and (array == 0).any()):
+        if (
+            array.ndim > 1
+            or not array.size
+            or not np.isfinite(array).all()
+            or (array < 0).any()
+            or (positive and (array == 0).any())
+        ):
             bound = "positive" if positive else "not negative"
             raise GradsiftError(f"{name} must be finite and {bound}, one number or one per client, got {value!r}")
 
@@ -201,6 +207,16 @@ class NormalizedTime(CostModel):
         return float(self.comp_time * traffic.steps + self.comm_time * sent.max() / (2 * NUMBER_BYTES * traffic.dim))
 
 
+class LinkParts(NamedTuple):
+    """[N] seconds of each client in a round."""
+
+    computing: Floats
+    sending: Floats
+    up_latency: Floats
+    receiving: Floats
+    down_latency: Floats
+
+
 @register_cost_model("link-time")
 @dataclass(frozen=True)
 class LinkTime(CostModel):
@@ -219,20 +235,27 @@ class LinkTime(CostModel):
         _rates(self, "up_bandwidth", "down_bandwidth", positive=True)
         _rates(self, "latency", "compute")
 
+    def parts(self, traffic: Traffic) -> LinkParts:
+        """What the seconds of each client are made of; an empty message costs nothing, not even latency."""
+        latency = _per_client("latency", self.latency, traffic)
+        with np.errstate(over="ignore"):  # an infinite cost is refused by ``checked_cost``
+            return LinkParts(
+                _per_client("compute", self.compute, traffic) * traffic.steps,
+                traffic.up_bytes / _per_client("up_bandwidth", self.up_bandwidth, traffic),
+                np.where(traffic.up_bytes > 0, latency, 0.0),
+                traffic.down_bytes / _per_client("down_bandwidth", self.down_bandwidth, traffic),
+                np.where(traffic.down_bytes > 0, latency, 0.0),
+            )
+
     def round_cost(self, traffic: Traffic) -> float:
-        """The maximum over the clients that took part; an empty message costs nothing, not even latency."""
+        """The maximum over the clients that took part."""
         return float(self.client_costs(traffic)[traffic.took_part].max())
 
     def client_costs(self, traffic: Traffic) -> Floats:
         """[N] the seconds of each client."""
-        latency = _per_client("latency", self.latency, traffic)
-        seconds = _per_client("compute", self.compute, traffic) * traffic.steps
-        for sent, name, bandwidth in (
-            (traffic.up_bytes, "up_bandwidth", self.up_bandwidth),
-            (traffic.down_bytes, "down_bandwidth", self.down_bandwidth),
-        ):
-            seconds = seconds + np.where(sent > 0, latency + sent / _per_client(name, bandwidth, traffic), 0.0)
-        return np.asarray(seconds)
+        computing, sending, up_latency, receiving, down_latency = self.parts(traffic)
+        with np.errstate(over="ignore"):
+            return np.asarray(computing + (up_latency + sending) + (down_latency + receiving))
 
 
 @register_cost_model("measured-time")

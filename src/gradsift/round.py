@@ -2,6 +2,7 @@
 
 The round of the paper's Fig. 3, for a ``Method`` and the state of its ``Server``:
 
+    (priced     what rounds cost at any k, before the first, for a controller that plans)
     plan        k and k' from the controller, the step size, whether the clients upload
     (clients)   method.local.accumulate adds gradients to the residuals                    (A)
     contribute  the elements that each client uploads                                      step 1
@@ -93,7 +94,12 @@ def start(method: Method, weights: Tensor) -> Server:
 
 
 def priced(method: Method, server: Server, prices: Prices | None) -> Server:
-    """The server whose controller knows the ``prices`` of rounds; None if they can only be measured."""
+    """The server whose controller knows the ``prices`` of rounds; None if they can only be measured.
+
+    For a controller that plans, such as the default: call it after ``start`` with ``gradsift.pricing.prices``.
+    """
+    if prices is not None:
+        prices.validate()
     return replace(server, control=method.controller.priced(server.control, prices))
 
 
@@ -163,9 +169,15 @@ def merge(
 ) -> Outcome:
     """Steps 2 and 3: aggregate the uploads, step, do the same for the probe at k', price and record the round.
 
-    ``mass`` [n] is the sum of the absolute values of each residual before the upload, if the controller weighs.
+    ``mass`` [n] is the sum of the absolute values of each residual before the upload, which a controller that weighs
+    needs.
     Nothing is read back from a CUDA device, except the size of the probe's message if ``method.charge_probe`` is set.
     """
+    if mass is None and method.controller.weighs:
+        raise GradsiftError(
+            f"controller {method.controller.name!r} needs to know what waits: call merge with"
+            " mass=gradsift.weighing.residual_mass(residual), of each client before its upload (docs/extending.md)"
+        )
     weights = server.weights
     merged = nothing(weights)
     if uploads.size:

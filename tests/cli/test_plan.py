@@ -23,20 +23,8 @@ def test_a_number_of_weights_and_a_link_are_enough(capsys: pytest.CaptureFixture
 def test_every_flag_reaches_the_plan() -> None:
     ok(
         *("plan", "--weights", "1e6", "--up", "2", "--down", "3", "--latency", "0.1", "--compute", "0.5"),
-        *(
-            "--clients",
-            "7",
-            "--rounds",
-            "400",
-            "--fedavg-steps",
-            "5",
-            "--local-steps",
-            "3",
-            "--k-min",
-            "10",
-            "--k-max",
-            "20000",
-        ),
+        *("--clients", "7", "--rounds", "400", "--fedavg-steps", "5", "--local-steps", "3"),
+        *("--k-min", "10", "--k-max", "20000"),
         *("--plain-bytes", "--json", "plan.json", "--plot", "plan.svg"),
     )
     plan = gradsift.plan(
@@ -87,6 +75,21 @@ def test_a_model_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert "gradsift run --model planmodel:net --cost" in said
 
 
+def test_buffers_are_counted_and_averaged(capsys: pytest.CaptureFixture[str]) -> None:
+    code = "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), {})\n"
+    Path("normed.py").write_text(code.format("nn.BatchNorm1d(10)"))
+    ok("plan", "--model", "normed:net", "--data", "digits", "--json", "plan.json", "--plot", "PLAN.SVG")
+    said = capsys.readouterr().out
+    assert "averaged buffers, which travel whole besides: 21." in said
+    assert "--buffers average" in said
+    assert Path("PLAN.SVG").read_text().startswith("<?xml")
+    written = json.loads(Path("plan.json").read_text())
+    command = next(line for line in said.splitlines() if line.startswith("  gradsift run"))
+    ok(*shlex.split(command)[1:], "--rounds", "3", "--out", "b", "--quiet")
+    first = json.loads(Path("b/records.jsonl").read_text().splitlines()[0])
+    assert first["round_cost"] == pytest.approx(written["planned"]["seconds"], rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -94,6 +97,8 @@ def test_a_model_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
         (["--weights", "9", "--model", "mlp"], "--model has no meaning with --weights 9"),
         (["--weights", "9", "--up", "-1"], "up_mbit must be above 0, got -1.0"),
         (["--weights", "9", "--plot", "plan.gif"], "must be a .svg, .png or .pdf file, got 'plan.gif'"),
+        (["--weights", "9", "--plot", "a.svg", "--json", "./a.svg"], "--plot and --json name the same file, a.svg"),
+        (["--weights", "1e30"], "must be at most 1,000,000,000,000,000, got 1000000000000000019884624838656"),
         (["--weights", "9", "--plot", "gone/plan.svg"], "cannot write gone/plan.svg: No such file"),
         (["--weights", "9", "--json", "gone/plan.json"], "cannot write gone/plan.json: No such file"),
         (["--model", "mlpp"], "unknown model 'mlpp'; did you mean 'mlp'"),

@@ -159,7 +159,6 @@ def test_a_limit_of_time_keeps_what_is_done(capsys: pytest.CaptureFixture[str]) 
         (("--comm-times", "1,1"), "--comm-times takes different numbers"),
         (("--sparsifier", "fedavg"), "there is no k to sweep"),
         (("--like", "femnist", "--lr", "0.1"), "--like femnist has its own lr"),
-        (("--encoded-bytes", "--model", "mlp"), "--encoded-bytes has no meaning here: a sweep is priced"),
         (("--cost", "money", "--clients-per-round", "3", "--model", "mlp"), "cannot be priced by money"),
         (("--points", "0"), "--points must be at least 2, got 0"),
         (("--refine", "-1"), "--refine must be 0 or more, got -1"),

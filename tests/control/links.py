@@ -50,6 +50,7 @@ class Link:
         return (t0 + t1 * k) * math.exp(self.noise * draw.normal()) * late * self.slow.get(number, 1.0)
 
 
+LARGEST = 1e6  # the largest k of these links
 GRID = np.exp(np.linspace(-0.5, 0.5, 21))
 
 
@@ -77,7 +78,7 @@ def follow(
     link: Link, first_k: float, rounds: int, late: int = 0, missing: Callable[[int], bool] = never
 ) -> tuple[list[float], list[float]]:
     """The k chosen before each round, and the k used; costs are learned ``late`` rounds late, if not ``missing``."""
-    state, k = seen_cost.start(), first_k
+    state, k = seen_cost.start(LARGEST), first_k
     chosen: list[float] = []
     used: list[float] = []
     for number in range(1, rounds + 1):

@@ -40,7 +40,7 @@ def test_the_best_k_is_where_the_shares_are_equal(knee: float, c: float) -> None
 def test_prices_with_steps_and_free_rounds_have_a_best_k_too() -> None:
     stairs = law.best_k(lambda k: 1.0 + (k > 50), 20.0, 1, 1000)
     assert 45 <= stairs <= 50
-    assert law.best_k(lambda k: 0 * k, 100.0, 3, 1000) == 3  # all are equal: the smallest
+    assert law.best_k(lambda k: 0 * k, 100.0, 3, 1000) == 1000  # rounds cost nothing: the fewest
     assert law.best_k(lambda k: 1 + 0 * k, 100.0, 1, 1000) == 1000  # sending costs nothing
     assert law.best_k(lambda k: k, 1e-9, 7, 7) == 7
 

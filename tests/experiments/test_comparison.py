@@ -82,15 +82,8 @@ def test_what_is_no_method_is_refused(words: list[str], message: str) -> None:
 
 
 def test_a_method_may_have_a_round_of_its_own() -> None:
-    text = "planned, planned[local-steps=8;bits=2,4] ,fixed[bits=1]@7,fedavg[local_steps=20],send-all"
-    words = split(text)
-    assert words == [
-        "planned",
-        "planned[local-steps=8;bits=2,4]",
-        "fixed[bits=1]@7",
-        "fedavg[local_steps=20]",
-        "send-all",
-    ]
+    words = ["planned", "planned[local-steps=8;bits=2,4]", "fixed[bits=1]@7", "fedavg[local_steps=20]", "send-all"]
+    assert split(" ,".join(words)) == words
     assert expand(words, SETTINGS, KS)[:3] == words[:3]
     plain, local, few, fedavg, everything = (resolve(word, SETTINGS) for word in words)
     assert (plain["local_steps"], plain["bits"]) == (None, None)

@@ -117,9 +117,16 @@ def test_an_unknown_rule_to_stop_is_refused() -> None:
 
 @pytest.mark.parametrize("options", [{"bits": [2, 4]}, {"encoded_bytes": True}, {"bits": [2, 4], "local_steps": 3}])
 def test_encoded_bytes_are_priced_by_another_clock(tmp_path: Path, options: dict[str, Any]) -> None:
-    one = made(tmp_path / "a", comm_time=10.0, **options)
-    other = made(tmp_path / "b", comm_time=0.5, **options)
-    np.testing.assert_allclose(one.repriced(gradsift.NormalizedTime(0.5)).cost, other.cost, rtol=1e-9)
-    np.testing.assert_array_equal(one.loss, other.loss)
+    found = []
+    for comm_time in (10.0, 0.5):
+        experiment = one(k=20.0, rounds=9, comm_time=comm_time)
+        experiment = replace(experiment, settings={**experiment.settings, "encoded_bytes": True, **options})
+        assert carry_out(experiment, tmp_path / str(comm_time), quiet)
+        found.append(from_folder(tmp_path / str(comm_time) / experiment.name))
+    first, other = found
+    assert first is not None
+    assert other is not None
+    np.testing.assert_allclose(first.repriced(gradsift.NormalizedTime(0.5)).cost, other.cost, rtol=1e-9)
+    np.testing.assert_array_equal(first.loss, other.loss)
     with pytest.raises(gradsift.GradsiftError, match="encoded bytes can be priced by normalised time only"):
-        one.repriced(gradsift.Money(up=1e-6, down=1e-7))
+        first.repriced(gradsift.Money(up=1e-6, down=1e-7))

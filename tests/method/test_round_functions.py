@@ -29,6 +29,7 @@ from gradsift.server import ERROR, Server, advance, stepped
 from gradsift.server_step import SGD, Momentum, ServerOptimizer
 from gradsift.sparse import nothing
 from gradsift.sparsify import unchecked
+from gradsift.weighing import residual_mass
 from gradsift.wire import Limits, decode
 from tests.examples import examples
 from tests.method.controllers import Says
@@ -498,6 +499,17 @@ def test_each_client_pays_for_its_own_upload() -> None:
     assert outcome.record["round_cost"] == pytest.approx(2.0)
     assert outcome.record["up_bytes"] == 8 * 53
     assert outcome.record["up_elements"] == 50
+
+
+def test_a_controller_that_weighs_is_not_left_without_what_waits() -> None:
+    method = Method.of()
+    server, residual = round.start(method, torch.zeros(60)), torch.arange(120.0).view(2, 60)
+    plan, share, both = round.plan(method, server), torch.full((2,), 0.5), Participation(np.ones(2, dtype=bool))
+    uploads = round.contribute(method, plan, residual)
+    with pytest.raises(GradsiftError, match="'planned' needs to know what waits: call merge with mass="):
+        round.merge(method, server, plan, uploads, share, both)
+    outcome = round.merge(method, server, plan, uploads, share, both, residual_mass(residual))
+    assert float(outcome.counts["waiting"]) > 0
 
 
 def test_absentees_receive_and_do_not_send() -> None:

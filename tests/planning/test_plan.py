@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 from dataclasses import asdict
 from typing import Any
 
@@ -123,9 +124,36 @@ def test_the_price_is_that_of_the_cost_model() -> None:
 
 
 def test_a_module_is_its_trainable_weights() -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(100, 50), torch.nn.BatchNorm1d(50))
+    model = torch.nn.Sequential(torch.nn.Linear(100, 50), torch.nn.LayerNorm(50))
     model[1].requires_grad_(False)
     assert planned(model) == planned(5050)
+
+
+def test_running_statistics_are_counted_in_every_message() -> None:
+    plain, normed = (torch.nn.Sequential(torch.nn.Linear(100, 50), torch.nn.BatchNorm1d(50)) for _ in range(2))
+    plain[1] = torch.nn.BatchNorm1d(50, track_running_stats=False)
+    one, other = planned(plain), planned(normed)
+    assert (one.buffers, other.buffers) == (0, 101)  # a mean and a variance for each feature, and a counter
+    assert other.everything.up_bytes == one.everything.up_bytes + 4 * 101
+    assert other.price(40) > one.price(40)
+    assert "buffers" not in str(one)
+
+
+def test_a_plan_at_the_smallest_k_says_so() -> None:
+    slow = planned(10**9, up_mbit=1, down_mbit=1)
+    assert slow.k == slow.k_min == 6325
+    assert "k is the smallest that is allowed, sqrt(D)/5, below which training may stall; the law alone" in str(slow)
+    assert "smallest that is allowed; the law alone would take" in str(planned(k_min=planned().k * 2))
+    for plan in (planned(), planned(k_max=planned().k // 2), planned(up_mbit=1e5, down_mbit=1e5)):
+        assert "allowed" not in str(plan)
+
+
+@pytest.mark.parametrize("extreme", [{"up_mbit": 1e-310}, {"compute": 1e308, "local_steps": 20}])
+def test_a_time_without_end_is_refused_without_a_warning(extreme: dict[str, float]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(GradsiftError, match="the cost of a round"):
+            planned(**extreme)
 
 
 def test_bounds_of_k_are_kept() -> None:
@@ -171,6 +199,8 @@ def test_a_plan_becomes_json_and_text() -> None:
         ({"k_min": 10, "k_max": 9}, r"k_min must be in \[1, 9\], got 10"),
         ({"model": 0}, "number of trainable weights of the model must be at least 1, got 0"),
         ({"model": torch.nn.ReLU()}, "number of trainable weights of the model must be at least 1, got 0"),
+        ({"model": 10**400}, "must be at most 1,000,000,000,000,000, got 1000"),
+        ({"model": torch.nn.LazyLinear(3)}, "weights without a size yet: call it on a batch first"),
         ({"model": "resnet"}, "number of trainable weights of the model must be an integer, got 'resnet'"),
     ],
 )

@@ -48,6 +48,14 @@ def test_the_best_has_the_least_cost_to_the_target(tmp_path: Path, loss: float |
     assert note.startswith(f"{fixed[least].label}: the least mean cost to {'loss' if loss else 'accuracy'}")
 
 
+def test_where_none_reaches_an_accuracy_the_most_accurate_is_the_best(tmp_path: Path) -> None:
+    rows, notes = marked(runs(tmp_path), accuracy=0.999999)
+    fixed = [row for row in rows if "k = " in row.label]
+    found = [row.accuracy_at_equal_cost.mean or 0.0 for row in fixed]
+    assert [row.best_of for row in fixed] == [4 if mean == max(found) else 0 for mean in found]
+    assert "the highest accuracy at cost" in notes[0]
+
+
 def test_a_k_that_reaches_it_in_every_seed_is_before_a_cheaper_one_that_does_not(tmp_path: Path) -> None:
     paths = runs(tmp_path)
     lines = records(60, seed=1, k=50.0, speed=0.0)  # one seed of the best k never gets there

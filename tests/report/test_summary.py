@@ -177,7 +177,7 @@ def test_gradients_exchanges_and_bits_are_shown_where_they_differ_from_the_paper
     write(tmp_path / "a", config(), plain)
     names, _ = table(summarise([tmp_path / "a"]))
     assert not {"Gradients", "Exchanges", "Bits an element up"} & set(names)
-    few = {"values": {"name": "few-bits", "bits": 2}, "down_values": {"name": "few-bits", "bits": 4}}
+    few: dict[str, Any] = {"values": {"name": "few-bits", "bits": 2}, "down_values": {"name": "few-bits", "bits": 4}}
     write(tmp_path / "b", config(local={"name": "local-steps", "steps": 4}, **few), local)
     rows = summarise([tmp_path / "a", tmp_path / "b"])
     assert rows[1].label.endswith(", 4 local steps, 2 bits up, 4 down")

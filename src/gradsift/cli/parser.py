@@ -136,7 +136,7 @@ def _compare(command: Parser) -> None:
         default=",".join(dict.fromkeys((DEFAULT_CONTROLLER, "extended-sign", "fixed", "fedavg", "send-all"))),
         help="comma-separated: a controller (over the --sparsifier; adaptive is the default controller), fixed (at"
         " --k, or at 5 k of which the best in hindsight is marked), a sparsifier (at --k, or in the middle of the 5),"
-        " SPARSIFIER+CONTROLLER, METHOD@K for a fixed k of its own, or METHOD[SETTING=VALUE;...] for a round of its own,"
+        " SPARSIFIER+CONTROLLER, METHOD@K for a fixed k of its own, or METHOD[SETTING=VALUE;...] for its own round,"
         " such as planned[local-steps=8;bits=2,4] (default: %(default)s)",
     )
     beside = Option("beside", Path, None, "also show this run, such as one of a deployment; may be repeated", "RUN")

@@ -24,6 +24,8 @@ def plan(given: argparse.Namespace) -> int:
     made = gradsift.plan(
         _model(given), up_mbit=given.up, down_mbit=given.down, encoded_bytes=not given.plain_bytes, **arguments
     )
+    if given.plot is not None and given.json is not None and given.plot.resolve() == given.json.resolve():
+        raise UsageError(f"--plot and --json name the same file, {given.plot}")
     as_json = files.as_json(asdict(made), indent=2) + b"\n"
     writers: dict[Path | None, Callable[[Path], None]] = {
         given.plot: made.draw,
@@ -67,5 +69,6 @@ def _command(made: Plan, given: argparse.Namespace) -> str:
         words += [flag, str(bound)] if bound is not None and not made.dense else []
     words += ["--local-steps", str(made.local_steps)] if made.local_steps > 1 else []
     words += ["--bits", f"{made.bits[0]},{made.bits[1]}"] if given.bits is not None and not made.dense else []
+    words += ["--buffers", "average"] if made.buffers else []
     words += ["--encoded-bytes"] if made.encoded_bytes and not made.dense else []
     return shlex.join(["gradsift", "run", *words])

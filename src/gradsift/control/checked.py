@@ -35,6 +35,8 @@ class CheckedController(Checked, Controller[S]):
 
     def priced(self, state: S, prices: Prices | None) -> S:
         """The state with the prices of rounds."""
+        if prices is not None:
+            prices.validate()
         return self.inner.priced(state, prices)
 
     def search_interval(self, state: S) -> tuple[float, float] | None:

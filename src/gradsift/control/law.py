@@ -4,6 +4,7 @@ c is the number of elements below which sending fewer makes training slower: doc
 where these constants come from, and where the law fails.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
@@ -11,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gradsift.check import real
 from gradsift.errors import GradsiftError
 
 Floats = NDArray[np.float64]
@@ -45,6 +47,16 @@ class Prices(NamedTuple):
     each: tuple[tuple[float, ...], ...] = ()  # if links differ: for each kind of clients its k, and ``k`` is their mean
     kinds: tuple[int, ...] = ()  # the kind of each client
 
+    def validate(self) -> None:
+        """Refuse numbers that are not finite, negative costs, and k that do not increase."""
+        if len(self.k) != len(self.cost) or not self.k:
+            raise GradsiftError(f"prices need one cost for each k, got {len(self.k)} k and {len(self.cost)} costs")
+        for k, cost in zip(self.k, self.cost, strict=True):
+            real("k of a price", k, above=0)
+            real(f"the price of k = {k!r}", cost, low=0)
+        if any(after <= before for before, after in itertools.pairwise(self.k)):
+            raise GradsiftError(f"the k of prices must increase, got {self.k!r:.80}")
+
     @classmethod
     def of(cls, price: Callable[[float], float], dim: int) -> "Prices":
         """Tabulate ``price`` for k of 1 to ``dim``."""
@@ -68,7 +80,10 @@ class Prices(NamedTuple):
 
 
 def best_k(price: Callable[[float], float], c: float, low: float, high: float) -> float:
-    """The k in [low, high] that minimises price(k) times ``slowdown``; of equal ones the smallest."""
+    """The k in [low, high] that minimises price(k) times ``slowdown``; of equal ones the smallest.
+
+    Where rounds cost nothing it has the fewest rounds.
+    """
     return search(np.vectorize(price, otypes=[float]), c, low, high)
 
 
@@ -78,6 +93,8 @@ def search(prices: PriceFunction, c: float, low: float, high: float) -> float:
         raise GradsiftError(f"k must be searched in an interval above 0, got [{low!r}, {high!r}]")
     for _ in range(3):  # each pass narrows the interval around the best of its points
         points = np.geomspace(low, high, POINTS).clip(low, high)
-        best = int(np.argmin(prices(points) * slowdown(points, c)))
+        price = prices(points)
+        with np.errstate(over="ignore"):  # the lowest of huge prices is still found
+            best = int(np.argmin((price if price.any() else 1.0) * slowdown(points, c)))
         low, high = float(points[max(0, best - 1)]), float(points[min(POINTS - 1, best + 1)])
     return float(points[best])

@@ -10,21 +10,40 @@ The waiting time of a task grows with the cube root of the rounds, so c is a mul
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, TypedDict
+from typing import ClassVar, NamedTuple, TypedDict
 
 import numpy as np
 
 from gradsift.check import real
 from gradsift.control import law, seen_cost
 from gradsift.control.base import Controller, Observation, Proposal, Search, project
-from gradsift.control.law import Floats, PriceFunction, Prices
+from gradsift.control.law import F, Floats, PriceFunction, Prices
 from gradsift.control.seen_cost import SeenCost
 
-WAITING = 7.0  # c = WAITING * k * waiting / (rounds^(1/3) * sqrt(D)), where the clients agree
-DISAGREEMENT = 3.0  # and up to 1 + 1.5 * DISAGREEMENT times that where they do not
 GUESSED_ROUNDS = 5  # the guess of c counts as much as this many rounds of measurements
 MEMORY = 20  # rounds over which measurements are averaged
 LARGEST_SCALE = math.log(1e6)  # by which the costs that are seen may differ from the prices
+
+
+class Rule(NamedTuple):
+    """How c follows from what is seen in a round; docs/theory.md says where the constants come from."""
+
+    waiting: float = 7.0  # c = waiting * k * W / (rounds^growth * sqrt(D)), where the clients agree
+    disagreement: float = 3.0  # and up to 1 + most * disagreement times that where they do not
+    growth: float = 1 / 3
+    most: float = 1.5
+
+    def ratio(self, dim: int, rounds: int, waiting: F, agreement: F) -> F:
+        """c/k by the waiting time and the agreement of the ``rounds``-th round."""
+        opposed = np.minimum(np.maximum(1 - agreement, 0.0), self.most)
+        with np.errstate(over="ignore"):
+            found: F = (
+                self.waiting * waiting / (rounds**self.growth * math.sqrt(dim)) * (1 + self.disagreement * opposed)
+            )
+        return found
+
+
+RULE = Rule()
 
 
 class PlannedState(TypedDict):
@@ -68,14 +87,14 @@ class Planned(Controller[PlannedState]):
             dim=dim,
             low=interval["low"],
             high=interval["high"],
-            guess=self.guess * law.guess(dim),
+            guess=project(self.guess * law.guess(dim), 1.0, dim),
             log_c=0.0,
             measured=0,
             rounds=0,
             log_scale=0.0,
             priced=0,
             prices=None,
-            seen=seen_cost.start(),
+            seen=seen_cost.start(interval["high"]),
         )
 
     def largest_k(self, dim: int) -> float:
@@ -87,7 +106,7 @@ class Planned(Controller[PlannedState]):
         table = None if prices is None else _table(prices)
         if table == state["prices"]:
             return state
-        return {**state, "prices": table, "log_scale": 0.0, "priced": 0, "seen": seen_cost.start()}
+        return {**state, "prices": table, "log_scale": 0.0, "priced": 0, "seen": seen_cost.start(state["high"])}
 
     def propose(self, state: PlannedState, number: int) -> Proposal:
         """The k that is planned with what is known; where costs are only seen, it varies so that they can be told."""
@@ -127,9 +146,8 @@ class Planned(Controller[PlannedState]):
 
 def measured_c(dim: int, k: float, waiting: float, agreement: float | None, rounds: int) -> float:
     """c by the waiting time and the agreement of one round, the ``rounds``-th: from 1 to D."""
-    opposed = 0.0 if agreement is None else project(1 - agreement, 0.0, 1.5)
-    grown = math.pow(max(1, rounds), 1 / 3) * math.sqrt(dim)
-    return project(WAITING * k * waiting / grown * (1 + DISAGREEMENT * opposed), 1.0, max(1.0, dim))
+    ratio = RULE.ratio(dim, max(1, rounds), waiting, 1.0 if agreement is None else agreement)
+    return project(k * float(ratio), 1.0, max(1.0, dim))
 
 
 def current_c(state: PlannedState) -> float:

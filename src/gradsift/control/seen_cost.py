@@ -1,10 +1,12 @@
 """The cost of a round at any k, learned from rounds of which only k and the cost are seen, such as measured seconds.
 
 A round is taken to cost t0 + t1 k, times noise. All that matters for k is the knee t0 / t1, the k at which sending
-costs as much as the rest. Each knee of a grid is weighed by how well it explains the last rounds, by the likelihood of
-Student's t in the logarithm of the cost: a straggler, however late, counts for little. The knee is the weighted mean,
-and its doubt the weighted deviation. So t0 and t1 are never negative. If the last rounds are explained far better apart
-from those before them, the link has changed, and the older rounds are forgotten.
+costs as much as the rest. Each knee of a grid, with the t0 and t1 that fit it best, is weighed by how well it explains
+the last rounds, by the likelihood of Student's t in the logarithm of the cost: a straggler, however late, counts for
+little. t0 and t1 are the weighted means over the grid, so they are never negative, and a k that is planned with them
+has the lowest cost that is to be expected. The grid ends where sending the largest k costs a quarter of the rest,
+whatever k were tried: where sending costs too little to be seen, k is large and stays there. If the last rounds are
+explained far better apart from those before them, the link has changed, and the older rounds are forgotten.
 
 The state is the list of these rounds, all in JSON values. Observations may be late, in any order, or missing.
 """
@@ -16,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 WINDOW = 48  # rounds that are remembered
-RECENT = 8  # rounds that must agree on a change: more than half of them, so 3 slow rounds are not one
+RECENT = (8, 16, 24)  # last rounds that are compared with those before; of 8 most must agree, so 3 slow ones do not
 CHANGED = 7.0  # a change must make the rounds e^7 times as likely
-LEAST = 4  # rounds without which nothing can be told
+LEAST, KEPT = 4, 6  # rounds without which nothing can be told; those that a change leaves: k varies within 6
 REACH = 4.0  # k up to this factor beyond those that were tried is taken to be known
-KNEES, BEYOND = 81, 16.0  # the grid of knees: how many, and by which factor it exceeds the k that were tried
+KNEES = 81  # in the grid
+BELOW, ABOVE = 16.0, 4.0  # the factors by which it exceeds the smallest k that was tried, and the largest k there is
 TAIL = 4.0  # degrees of freedom of Student's t
 SMALLEST_NOISE = 0.01  # relative to the cost
 CLIP = 1000.0  # a cost more than this factor from the median counts as one at this factor
@@ -30,9 +33,10 @@ Floats = NDArray[np.float64]
 
 
 class SeenCost(TypedDict):
-    """What is remembered: [k, cost] of the last rounds, the oldest first."""
+    """What is remembered."""
 
-    seen: list[list[float]]
+    largest: float  # the k beyond which nobody would go
+    seen: list[list[float]]  # [k, cost] of the last rounds, the oldest first
 
 
 class Estimate(NamedTuple):
@@ -42,7 +46,7 @@ class Estimate(NamedTuple):
     t1: float
     least_k: float  # of the rounds that are remembered
     most_k: float
-    doubt: float  # the standard deviation of ln(t0 / t1); that of ln(k*), for k* = sqrt(c t0 / t1), is half of it
+    doubt: float  # the relative deviation of t0 / t1; that of k* = sqrt(c t0 / t1) is half of it
 
     def price(self, k: float) -> float:
         """The cost of a round at k, made such that no minimum of price(k) (1 + c / k) is far from the k tried.
@@ -54,21 +58,25 @@ class Estimate(NamedTuple):
         return known * far * far if known else 0.0
 
 
-def start() -> SeenCost:
-    """Nothing is known."""
-    return SeenCost(seen=[])
+def start(largest: float) -> SeenCost:
+    """Nothing is known; k will be at most ``largest``."""
+    return SeenCost(largest=float(largest), seen=[])
 
 
 def learn(state: SeenCost, k: float, cost: float) -> SeenCost:
     """The state after a round at ``k`` that cost ``cost``: finite, k > 0, cost >= 0."""
     seen = [*state["seen"], [float(k), float(cost)]][-WINDOW:]
-    old, new = seen[:-RECENT], seen[-RECENT:]
-    if len(old) >= RECENT:
-        noise = max(_Fit(old).noise, _Fit(new).noise)
-        apart = _Fit(old, noise).misfit + _Fit(new, noise).misfit
-        if _Fit(seen, noise).misfit - apart > CHANGED:
-            seen = new
-    return SeenCost(seen=seen)
+    if len(seen) >= 2 * RECENT[0]:
+        seen = seen[-_same_link(_Fit(seen, state["largest"])) :]
+    return {**state, "seen": seen}
+
+
+def _same_link(fit: "_Fit") -> int:
+    """How many of the last rounds are of the link as it is now."""
+    for recent in RECENT:
+        if fit.rounds - recent >= RECENT[0] and fit.gain(recent) > CHANGED:
+            return max(range(KEPT, recent + 1), key=fit.gain)
+    return fit.rounds
 
 
 def estimate(state: SeenCost) -> Estimate | None:
@@ -77,7 +85,7 @@ def estimate(state: SeenCost) -> Estimate | None:
     if len(seen) < LEAST:
         return None
     ks = [k for k, _ in seen]
-    return None if max(ks) < 1.05 * min(ks) else _Fit(seen).estimate()
+    return None if max(ks) < 1.05 * min(ks) else _Fit(seen, state["largest"]).estimate()
 
 
 def variation(state: SeenCost, number: int) -> float:
@@ -102,35 +110,54 @@ class _Fit:
     Shapes: K knees, n rounds.
     """
 
-    def __init__(self, seen: list[list[float]], noise: float | None = None) -> None:
+    def __init__(self, seen: list[list[float]], largest: float) -> None:
         k, cost = np.array(seen, dtype=np.float64).T
+        self.rounds = len(seen)
         paid = np.sort(cost[cost > 0])
         self.unit_k, self.unit_cost = float(np.sort(k)[len(k) // 2]), float(paid[len(paid) // 2]) if len(paid) else 0.0
         self.x = np.log(k / self.unit_k)
         with np.errstate(over="ignore"):
             y = np.log(np.clip(cost / (self.unit_cost or 1.0), 1 / CLIP, CLIP))
-        beyond = math.log(BEYOND)
-        self.knees = np.linspace(self.x.min() - beyond, self.x.max() + beyond, KNEES)
-        offset = y - np.logaddexp(self.knees[:, None], self.x)  # [K, n] ln(t1) by each round, if it had no noise
-        level = np.median(offset, axis=1, keepdims=True)  # [K, 1]
-        if noise is None:
-            distance = np.abs(offset - level)
-            median = float(np.median(distance[distance.sum(axis=1).argmin()]))
-            noise = 1.4826 * median * len(k) / max(1, len(k) - 2) + SMALLEST_NOISE
-        for _ in range(5):  # the level of the greatest likelihood, by repeated weighted means
-            weight = 1 / (1 + ((offset - level) / noise) ** 2 / TAIL)
-            level = (weight * offset).sum(axis=1, keepdims=True) / weight.sum(axis=1, keepdims=True)
-        self.noise, self.level = noise, level[:, 0]
-        self.misfits: Floats = (TAIL + 1) / 2 * np.log1p(((offset - level) / noise) ** 2 / TAIL).sum(axis=1)
-        self.misfit = float(self.misfits.min())  # minus the log-likelihood, apart from a constant
+        most = max(self.x.max(), math.log(largest / self.unit_k)) + math.log(ABOVE)
+        self.knees = np.linspace(self.x.min() - math.log(BELOW), most, KNEES)
+        self.offset = y - np.logaddexp(self.knees[:, None], self.x)  # [K, n] ln(t1) by each round without noise
+
+    def gain(self, recent: int) -> float:
+        """How much better the last ``recent`` rounds and those before are explained apart, in log-likelihood."""
+        parts = [self.offset[:, :-recent], self.offset[:, -recent:]]
+        noise = _noise(np.concatenate([_best_residual(part) for part in parts]), 4)
+        apart = sum(_explained(part, noise)[1].min() for part in parts)
+        return float(_explained(self.offset, noise)[1].min() - apart)
 
     def estimate(self) -> Estimate:
-        """The estimate from the mean over the knees, each weighed by its likelihood."""
-        weight = np.exp(self.misfit - self.misfits)
+        """The means over the knees, each weighed by its likelihood."""
+        levels, misfits = _explained(self.offset, _noise(_best_residual(self.offset), 2))
+        weight = np.exp(misfits.min() - misfits)
         weight /= weight.sum()
-        knee = float(weight @ self.knees)
-        doubt = math.sqrt(float(weight @ (self.knees - knee) ** 2))
-        level = float(np.interp(knee, self.knees, self.level))
-        t0, t1 = self.unit_cost * math.exp(level + knee), self.unit_cost * math.exp(level) / self.unit_k
+        each_t1 = np.exp(levels)  # [K] in units of cost and k
+        each_t0 = each_t1 * np.exp(self.knees)
+        t0, t1 = float(weight @ each_t0), float(weight @ each_t1)
+        doubt = math.sqrt(float(weight @ (each_t0 / t0 - each_t1 / t1) ** 2))
         least, most = (self.unit_k * math.exp(float(x)) for x in (self.x.min(), self.x.max()))
-        return Estimate(t0, t1, least, most, doubt)
+        return Estimate(self.unit_cost * t0, self.unit_cost * t1 / self.unit_k, least, most, doubt)
+
+
+def _best_residual(offset: Floats) -> Floats:
+    """[n] by how much each round is off, by the knee of the least mean distance."""
+    distance = np.abs(offset - np.median(offset, axis=1, keepdims=True))
+    return np.asarray(distance[distance.sum(axis=1).argmin()])
+
+
+def _noise(residual: Floats, fitted: int) -> float:
+    """The deviation of the noise, from its median, after so many numbers were fitted."""
+    return 1.4826 * float(np.median(residual)) * len(residual) / max(1, len(residual) - fitted) + SMALLEST_NOISE
+
+
+def _explained(offset: Floats, noise: float) -> tuple[Floats, Floats]:
+    """[K] ln(t1), and minus the log-likelihood, apart from a constant."""
+    level = np.median(offset, axis=1, keepdims=True)
+    for _ in range(5):  # the level of the greatest likelihood, by repeated weighted means
+        weight = 1 / (1 + ((offset - level) / noise) ** 2 / TAIL)
+        level = (weight * offset).sum(axis=1, keepdims=True) / weight.sum(axis=1, keepdims=True)
+    misfits = (TAIL + 1) / 2 * np.log1p(((offset - level) / noise) ** 2 / TAIL).sum(axis=1)
+    return level[:, 0], np.asarray(misfits)

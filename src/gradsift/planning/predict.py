@@ -21,6 +21,7 @@ from gradsift.method import EXACT, EXACT_BITS, of_bits
 from gradsift.pricing import expected_traffic
 
 MBIT = 125_000  # bytes
+MOST_WEIGHTS = 10**15
 WRONG = 3.0  # the factor by which c may be wrong, both ways
 
 
@@ -67,6 +68,7 @@ class Setting:
     k_max: int
     local_steps: int  # h
     bits: tuple[int, int]  # of a value up and down; 32 are exact
+    buffers: int  # numbers of the model that are averaged, and travel whole
 
     @property
     def cost(self) -> LinkTime:
@@ -84,11 +86,12 @@ class Setting:
             values=up,
             down_values=down,
             steps=self.local_steps,
+            buffers=self.buffers,
         )
 
     def whole(self, steps: int = 1) -> Traffic:
         """A round in which whole vectors are sent after so many local steps."""
-        return Traffic.of(self.dim, self.dim, self.dim, clients=1, dense=True, steps=steps)
+        return Traffic.of(self.dim, self.dim, self.dim, clients=1, dense=True, steps=steps, buffers=self.buffers)
 
     def price(self, k: float) -> float:
         """Seconds of a round at k."""
@@ -131,7 +134,7 @@ class Plan(Setting):
 
     def draw(self, path: str | Path) -> None:
         """Write a figure of the predicted time over k as a .svg, .png or .pdf file; needs matplotlib."""
-        if check.path("path", path).suffix not in (".svg", ".png", ".pdf"):
+        if check.path("path", path).suffix.lower() not in (".svg", ".png", ".pdf"):
             raise GradsiftError(f"the figure must be a .svg, .png or .pdf file, got {str(path)!r}")
         try:
             from gradsift.planning import figure
@@ -184,16 +187,29 @@ def plan(
     check.integer("k_min", k_min, 1, k_max)
     link = (float(up_mbit), float(down_mbit), float(latency), float(compute))
     r0 = None if rounds is None else float(rounds)
-    setting = Setting(dim, int(clients), *link, encoded_bytes, r0, int(k_min), k_max, int(local_steps), tuple(both))
+    how = (int(local_steps), tuple(both), _buffers(model))
+    setting = Setting(dim, int(clients), *link, encoded_bytes, r0, int(k_min), k_max, *how)
     return _planned(setting, law.guess(dim), int(fedavg_steps))
 
 
 def _weights(model: nn.Module | int) -> int:
     """D: the number of trainable weights."""
     if isinstance(model, nn.Module):
+        if any(nn.parameter.is_lazy(weights) for weights in model.parameters()):
+            raise GradsiftError("the model has weights without a size yet: call it on a batch first")
         model = sum(weights.numel() for weights in model.parameters() if weights.requires_grad)
-    check.integer("the number of trainable weights of the model", model, 1)
+    name = "the number of trainable weights of the model"
+    check.integer(name, model, 1)
+    if model > MOST_WEIGHTS:
+        raise GradsiftError(f"{name} must be at most {MOST_WEIGHTS:,}, got {model!r:.40}")
     return int(model)
+
+
+def _buffers(model: nn.Module | int) -> int:
+    """How many numbers a normalisation keeps besides its weights: its running statistics, which are averaged."""
+    parts = model.modules() if isinstance(model, nn.Module) else ()
+    kept = (part.buffers(recurse=False) for part in parts if isinstance(part, nn.modules.batchnorm._NormBase))
+    return sum(buffer.numel() for buffers in kept for buffer in buffers)
 
 
 def _planned(setting: Setting, c: float, fedavg_steps: int) -> Plan:
@@ -235,16 +251,16 @@ def _best(setting: Setting, c: float) -> tuple[int, bool, float]:
 def _predict(setting: Setting, traffic: Traffic, rounds: float = 1.0) -> Prediction:
     """A round with this traffic, and the time to the target in this many times R0 rounds."""
     seconds = checked_cost(setting.cost, traffic)
-    up, down = float(traffic.up_bytes[0]), float(traffic.down_bytes[0])
+    parts = setting.cost.parts(traffic)
     return Prediction(
         gradients=traffic.steps,
-        up_bytes=up,
-        down_bytes=down,
+        up_bytes=float(traffic.up_bytes[0]),
+        down_bytes=float(traffic.down_bytes[0]),
         seconds=seconds,
-        computing=traffic.steps * setting.compute,
-        sending=up / (setting.up_mbit * MBIT),
-        receiving=down / (setting.down_mbit * MBIT),
-        latency=2 * setting.latency,
+        computing=float(parts.computing[0]),
+        sending=float(parts.sending[0]),
+        receiving=float(parts.receiving[0]),
+        latency=float(parts.up_latency[0] + parts.down_latency[0]),
         rounds=rounds,
         relative=rounds * seconds / checked_cost(setting.cost, setting.whole()),
         total=None if setting.r0 is None else setting.r0 * rounds * seconds,

@@ -1,7 +1,9 @@
 """A plan in words: a table, and the assumptions behind it."""
 
+import math
 from collections.abc import Callable
 
+from gradsift.control import law
 from gradsift.control.law import EXPONENT
 from gradsift.cost import NUMBER_BYTES
 from gradsift.planning.predict import WRONG, Plan, Prediction, WrongGuess
@@ -54,7 +56,8 @@ def _duration(seconds: float) -> str:
 def assumptions(plan: Plan) -> str:
     """What the predictions rest on, and what a wrong guess of c costs."""
     link = f"{plan.up_mbit:g} Mbit/s up, {plan.down_mbit:g} down, {plan.latency:g} s latency a message"
-    size = f"about {number(plan.planned.up_bytes / plan.k, 3)} in the wire format" if plan.encoded_bytes else "8"
+    elements = plan.planned.up_bytes - NUMBER_BYTES * plan.buffers
+    size = f"about {number(elements / plan.k, 3)} in the wire format" if plan.encoded_bytes else "8"
     element = "" if plan.dense else f" Bytes of an element sent, index and value: {size}."
     lines = [
         f"{plan.clients:,} clients, each with {link}, {plan.compute:g} s a gradient; the server takes no time.",
@@ -66,6 +69,10 @@ def assumptions(plan: Plan) -> str:
         "The law does not cover FedAvg. Shown is its best case, h local steps worth h gradients; with different data at"
         f" each client it needs more. {_against_fedavg(plan)}",
     ]
+    if plan.buffers:
+        lines[1] += f" Numbers of averaged buffers, which travel whole besides: {plan.buffers:,}."
+    if (floor := _at_the_floor(plan)) is not None:
+        lines.insert(3, floor)
     if plan.dense:
         lines.insert(0, "Sending whole vectors is predicted to be faster than any k.")
     return "\n".join(f"- {line}" for line in lines)
@@ -74,10 +81,20 @@ def assumptions(plan: Plan) -> str:
 def _of_local_steps(plan: Plan) -> list[str]:
     if plan.local_steps == 1:
         return []
-    steps = (
-        f"{plan.local_steps:,} local steps are worth {plan.local_steps:,} gradients, and c grows with their square root"
-    )
-    return [f"At best, {steps}: so on FEMNIST. With different data at each client they are worth less."]
+    steps = f"{plan.local_steps:,} local steps"
+    return [
+        f"At best, {steps} are worth as many gradients, and c grows with their square root, as on FEMNIST; with different"
+        " data at each client they are worth less."
+    ]
+
+
+def _at_the_floor(plan: Plan) -> str | None:
+    """A line where only the smallest k that is allowed keeps k from being smaller."""
+    free = law.best_k(plan.price, plan.c_of_round(plan.c), 1, plan.k_max)
+    if plan.dense or plan.k > plan.k_min or free >= plan.k_min:
+        return None
+    why = ", sqrt(D)/5, below which training may stall" if plan.k_min == math.ceil(law.least_k(plan.dim)) else ""
+    return f"k is the smallest that is allowed{why}; the law alone would take {max(1, round(free)):,}."
 
 
 def _if_wrong(size: str, wrong: WrongGuess) -> str:

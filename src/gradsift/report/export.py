@@ -24,7 +24,7 @@ NO_METADATA: dict[str, dict[str, None]] = {
 
 def save(figure: Figure, path: Path) -> None:
     """Write a figure in the format of the path's suffix; letters in SVG become outlines, which need no font."""
-    kind = path.suffix.removeprefix(".")
+    kind = path.suffix.removeprefix(".").lower()
     with matplotlib.rc_context({"svg.fonttype": "path", "svg.hashsalt": path.stem, "pdf.fonttype": 42}):
         figure.savefig(path, format=kind, dpi=PNG_DPI, metadata=NO_METADATA[kind])
 

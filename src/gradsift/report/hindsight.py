@@ -35,7 +35,8 @@ def best(rows: Sequence[Row]) -> tuple[int | None, str]:
     """Return the number of the best row and why it is the best; None if nothing tells.
 
     The best reaches the target at the least mean cost, among those that reach it in the most seeds; if there is no
-    target, or none reaches it, the best has the lowest mean loss at the cost that all methods spent.
+    target, or none reaches it, the best has the lowest mean loss at the cost that all methods spent, or the highest
+    accuracy if the target is one.
     """
     first = rows[0]
     costs, target = [row.cost_to_loss for row in rows], f"loss {text.number(first.target_loss or 0)}"
@@ -48,13 +49,16 @@ def best(rows: Sequence[Row]) -> tuple[int | None, str]:
             "" if reached == len(first.seeds) else f", of those that reach it in {reached} of {len(first.seeds)} seeds"
         )
         return _least(among), f"the least mean cost to {target}{some}"
-    if first.equal_cost is not None:
-        return _least(
-            [row.loss_at_equal_cost for row in rows]
-        ), f"the lowest loss at cost {text.number(first.equal_cost)}"
-    return _least([row.loss for row in rows]), "the lowest loss at the end"
+    where = "the end" if first.equal_cost is None else f"cost {text.number(first.equal_cost)}"
+    if first.target_loss is None and first.target_accuracy is not None:
+        reached_by = [row.accuracy if first.equal_cost is None else row.accuracy_at_equal_cost for row in rows]
+        return _least(reached_by, -1), f"the highest accuracy at {where}"
+    losses = [row.loss if first.equal_cost is None else row.loss_at_equal_cost for row in rows]
+    return _least(losses), f"the lowest loss at {where}"
 
 
-def _least(spreads: Sequence[Spread | None]) -> int | None:
-    means = [(spread.mean, i) for i, spread in enumerate(spreads) if spread is not None and spread.mean is not None]
+def _least(spreads: Sequence[Spread | None], by: int = 1) -> int | None:
+    means = [
+        (by * spread.mean, i) for i, spread in enumerate(spreads) if spread is not None and spread.mean is not None
+    ]
     return min(means)[1] if means else None
