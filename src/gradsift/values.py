@@ -170,8 +170,8 @@ def _fixed_point(part: Tensor) -> tuple[Tensor, Tensor]:
     return (part / unit).round_().long(), unit
 
 
-def _range(part: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The smallest size of each row besides zero, where its bins begin, and the largest size.
+def _range(part: Tensor) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest size of each row that bins are made for.
 
     In a dense message sizes may be arbitrarily small: those below a quarter of the mean, which a message of the largest
     elements hardly has, all go to the first bin.
@@ -180,26 +180,26 @@ def _range(part: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     mean = whole.sum(-1, keepdim=True).double() * unit / (part > 0).sum(-1, keepdim=True).clamp(min=1)
     smallest, largest = part.where(part > 0, 2.0).amin(-1, keepdim=True), part.amax(-1, keepdim=True)
     largest = largest.where(largest > 0, 2.0)
-    return smallest, torch.maximum(smallest, mean / 4).minimum(largest), largest
+    return torch.maximum(smallest, mean / 4).minimum(largest), largest
 
 
 def _means(part: Tensor, levels: int) -> Tensor:
     """Each size replaced by the mean of its bin."""
-    smallest, start, largest = _range(part)
+    smallest, largest = _range(part)
     power = 1 - torch.arange(1, levels, dtype=part.dtype, device=part.device) / levels
-    bins = torch.searchsorted(largest * (start / largest) ** power, part, right=True)
+    bins = torch.searchsorted(largest * (smallest / largest) ** power, part, right=True)
     whole, unit = _fixed_point(part)
     totals = whole.new_zeros((*part.shape[:-1], levels)).scatter_add_(-1, bins, whole)
     counts = torch.zeros_like(totals).scatter_add_(-1, bins, (part > 0).long())
-    means = (totals.double() / counts.clamp(min=1) * unit).maximum(smallest).minimum(largest)
+    means = (totals.double() / counts.clamp(min=1) * unit).clamp(max=2 - 2.0**-40)  # 2 may be too large a number
     return means.gather(-1, bins).masked_fill_(part == 0, 0.0)
 
 
 def _drawn(part: Tensor, levels: int, uniform: Tensor) -> Tensor:
     """Each size replaced by the level below or above it at random, or by zero if there is none below."""
-    _, start, largest = _range(part)
+    smallest, largest = _range(part)
     power = torch.linspace(0.0 if levels == 1 else 1.0, 0.0, levels, dtype=part.dtype, device=part.device)
-    above = largest * (start / largest) ** power
+    above = largest * (smallest / largest) ** power
     nodes = torch.cat([torch.zeros_like(above[..., :1]), above], dim=-1)
     place = torch.searchsorted(above, part, right=True)
     low = nodes.gather(-1, place)

@@ -38,7 +38,7 @@ def smallest_of(sizes: list[float]) -> float:
 
 def between(smallest: float, largest: float, part: float) -> float:
     """What is this part of the way from the smallest to the largest, in the logarithm."""
-    return largest * (smallest / largest) ** (1 - part)
+    return float(largest * (smallest / largest) ** (1 - part))
 
 
 def edges(sizes: list[float], levels: int) -> list[float]:
@@ -66,7 +66,7 @@ def few_bits(message: Message, bits: int) -> Message:
         bins.setdefault(bin_of(size, borders), []).append(size)
     rounded = dict(message)
     for j, size in scaled.items():
-        level = min(max(mean(bins[bin_of(size, borders)]), min(scaled.values())), max(scaled.values())) * scale
+        level = min(mean(bins[bin_of(size, borders)]), 2 - 1 / UNITS) * scale
         rounded[j] = level if message[j] > 0 else -level
     return rounded
 

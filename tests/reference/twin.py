@@ -97,9 +97,10 @@ class _Twin:
         size = torch.tensor([int(self.data.size[i]) for i in present], dtype=torch.float64)
         participation = Participation(np.isin(np.arange(self.data.num_clients), present))
         sent, plan = stack(list(uploads.values())), plan.for_clients(present)
+        mass = torch.stack([self.residuals[i].abs().sum() for i in present]) if method.controller.weighs else None
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(round, "advance", literal_server.advance)
-            outcome = round.merge(method, server, plan, sent, size / size.sum(), participation)
+            outcome = round.merge(method, server, plan, sent, size / size.sum(), participation, mass)
         round.note_counts(outcome.record, outcome.counts, participation)
         held = {i: self.residuals[i].tolist() for i in present}
         for i in present:

@@ -98,10 +98,14 @@ def test_very_small_values_share_the_first_bin() -> None:
 @every
 @pytest.mark.parametrize("size", [1.0, 0.1, 3e-39, 1.5e-45, 3.4e38])
 def test_equal_values_and_a_single_one_stay_as_they_are(bits: int, size: float, dtype: torch.dtype) -> None:
+    """But for what is smaller than 2^-40 of them, in double precision."""
     for kind in (FewBits(bits), FewBits(bits, stochastic=True)):
         for numbers in ([size], [-size], [size, -size, size], [0.0, size, 0.0]):
             message = whole(*numbers, dtype=dtype)
-            assert bits_of(kind.rounded(message).values) == bits_of(message.values)
+            found = kind.rounded(message).values
+            if dtype == torch.float32 or kind.stochastic:
+                assert bits_of(found) == bits_of(message.values)
+            assert found.tolist() == pytest.approx(message.values.tolist(), rel=2.0**-40, abs=0.0)
 
 
 @either
@@ -164,8 +168,8 @@ def test_a_level_of_the_same_values_is_the_same_in_another_message(bits: int) ->
     """So that a probe changes only what it changes, and not the last bit of what is in both messages."""
     source = np.random.default_rng(0)
     for _ in range(50):
-        shared = source.uniform(1.0, 1.01, 5)
-        one, other = (FewBits(bits).rounded(whole(*shared, largest)).values[:5] for largest in (2.9, 3.7))
+        shared = source.uniform(1.0, 1.01, int(source.integers(1, 6)))
+        one, other = (FewBits(bits).rounded(whole(*shared, largest)).values[:-1] for largest in (2.9, 3.7))
         assert torch.equal(one, other)
 
 
