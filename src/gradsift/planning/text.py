@@ -83,7 +83,7 @@ def _of_local_steps(plan: Plan) -> list[str]:
         return []
     steps = f"{plan.local_steps:,} local steps"
     return [
-        f"At best, {steps} are worth as many gradients, and c grows with their square root, as on FEMNIST; with different"
+        f"At best, {steps} are worth as many gradients, and c grows with their square root, as on FEMNIST; with other"
         " data at each client they are worth less."
     ]
 
