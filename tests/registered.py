@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gradsift import control, cost, local, sparsify, values
+from gradsift import control, cost, local, server_step, sparsify, values
 from gradsift.registry import Registry
 
 REGISTRIES: dict[str, Registry[Any]] = {
@@ -14,6 +14,7 @@ REGISTRIES: dict[str, Registry[Any]] = {
     "controller": control._REGISTRY,
     "local": local._REGISTRY,
     "values": values._REGISTRY,
+    "server": server_step._REGISTRY,
     "cost": cost._REGISTRY,
 }
 

@@ -87,13 +87,17 @@ class LocalSteps(LocalComputation):
         """One gradient per local step."""
         return self.steps
 
+    @property
+    def plain(self) -> bool:
+        """Whether steps follow the gradient alone, so that the drift over lr is the sum of the gradients."""
+        return (self.rate, self.momentum, self.weight_decay) == (1, 0, 0)
+
     def accumulate(self, residual: Tensor, weights: Tensor, lr: float, add_gradients: AddGradients) -> None:
         """a_i <- residual_decay * a_i + drift / lr."""
         drift, velocity = residual.new_zeros(residual.shape), None
-        plain = (self.rate, self.momentum, self.weight_decay) == (1, 0, 0)
         for step in range(self.steps):
             local = (drift * -lr).add_(weights) if step else weights
-            if plain:  # then the drift is the sum of the gradients
+            if self.plain:
                 add_gradients(drift, local, step)
                 continue
             gradient = residual.new_zeros(residual.shape)

@@ -118,7 +118,7 @@ class Method:
     @property
     def plain_step(self) -> bool:
         """Whether the weights move by lr times the merged gradient, and nothing else: the paper's equation (1)."""
-        return isinstance(self.down_values, Exact) and self.server == PLAIN
+        return type(self.down_values) is Exact and self.server == PLAIN
 
     def describe(self) -> dict[str, Any]:
         """The slots and the step size as JSON values; two runs of one method have the same."""

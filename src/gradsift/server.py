@@ -41,7 +41,7 @@ def initial_memory(method: Method, weights: Tensor) -> Named:
                 f"the memory of server optimizer {method.server.name!r} must be like the weights, and not called"
                 f" {ERROR!r}, got {name!r}: {value.dtype} {list(value.shape)}"
             )
-    return memory if isinstance(method.down_values, Exact) else {**memory, ERROR: torch.zeros_like(weights)}
+    return memory if type(method.down_values) is Exact else {**memory, ERROR: torch.zeros_like(weights)}
 
 
 def advance(method: Method, server: Server, merged: Sparse, lr: float) -> tuple[Server, Sparse]:
@@ -64,7 +64,8 @@ def advance(method: Method, server: Server, merged: Sparse, lr: float) -> tuple[
 
 def taken(optimizer: ServerOptimizer, weights: Tensor, memory: Named, update: Sparse) -> tuple[Tensor, Named]:
     """The weights and the memory after the step that ``optimizer`` makes of a received update."""
-    changed, step = optimizer.step(memory, update)
+    own = {name: value for name, value in memory.items() if name != ERROR}
+    changed, step = optimizer.step(own, update.with_values(update.values.to(weights)))
     return stepped(weights, step, 1.0), {**memory, **changed}
 
 

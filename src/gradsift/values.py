@@ -143,59 +143,75 @@ class FewBits(ValueType):
         if not message.size:
             return message
         levels = min(2 ** (self.bits - 1), 127)  # a table of the wire format has 128 entries, one of them for zero
-        size = message.values.abs().double()
-        largest = size.amax(-1, keepdim=True)
-        part = size / largest.where(largest > 0, 1.0)  # of the largest
+        part = message.values.abs().double()
+        scale = _power_of_two(part.amax(-1, keepdim=True))
+        part /= scale  # in place, as below: these vectors take twice the memory of the message
         rounded = _drawn(part, levels, _uniform(message)) if self.stochastic else _means(part, levels)
-        return message.with_values((rounded * largest).to(message.values.dtype).copysign(message.values))
+        return message.with_values((rounded * scale).to(message.values.dtype).copysign(message.values))
 
     def expected_size(self, dim: int, k: float) -> float:
         """That of an index, a sign and a level for each element, and of the table."""
         return wire.expected_size(dim, k, bits=self.bits)
 
 
-def _fixed_point(part: Tensor) -> tuple[Tensor, float]:
-    """Numbers from 0 to 1 as integers, and their unit: a sum of integers does not depend on its order or the device."""
-    unit = 2.0 ** -min(40, 62 - part.shape[-1].bit_length())
-    return (part / unit).round().long(), unit
+def _power_of_two(largest: Tensor) -> Tensor:
+    """The largest power of two that is not above it: sizes over it are exact, and have no unit."""
+    return (largest / (2 * torch.frexp(largest).mantissa)).where(largest != 0, 1.0)
 
 
-def _smallest(part: Tensor) -> Tensor:
-    """The smallest size of each row that bins are made for.
+def _fixed_point(part: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers from 0 to 2 as integers, and the unit of each row: a sum of integers does not depend on its order.
+
+    Nor on the device. The unit depends on how many numbers there are besides zeros, and so not on padding. The same
+    numbers have the same mean in every message, but for very different ones.
+    """
+    length = torch.frexp((part > 0).sum(-1, keepdim=True).double()).exponent  # in bits
+    unit = (torch.ones_like(length) << (length - 21).clamp(min=0)).double() * 2.0**-40
+    return (part / unit).round_().long(), unit
+
+
+def _range(part: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The smallest size of each row besides zero, where its bins begin, and the largest size.
 
     In a dense message sizes may be arbitrarily small: those below a quarter of the mean, which a message of the largest
     elements hardly has, all go to the first bin.
     """
     whole, unit = _fixed_point(part)
-    mean = whole.sum(-1, keepdim=True) * unit / (part > 0).sum(-1, keepdim=True).clamp(min=1)
-    smallest = part.where(part > 0, 1.0).amin(-1, keepdim=True)
-    return torch.maximum(smallest, mean / 4).clamp(max=1.0)
+    mean = whole.sum(-1, keepdim=True).double() * unit / (part > 0).sum(-1, keepdim=True).clamp(min=1)
+    smallest, largest = part.where(part > 0, 2.0).amin(-1, keepdim=True), part.amax(-1, keepdim=True)
+    largest = largest.where(largest > 0, 2.0)
+    return smallest, torch.maximum(smallest, mean / 4).minimum(largest), largest
 
 
 def _means(part: Tensor, levels: int) -> Tensor:
     """Each size replaced by the mean of its bin."""
+    smallest, start, largest = _range(part)
     power = 1 - torch.arange(1, levels, dtype=part.dtype, device=part.device) / levels
-    bins = torch.searchsorted(_smallest(part) ** power, part, right=True)
+    bins = torch.searchsorted(largest * (start / largest) ** power, part, right=True)
     whole, unit = _fixed_point(part)
     totals = whole.new_zeros((*part.shape[:-1], levels)).scatter_add_(-1, bins, whole)
     counts = torch.zeros_like(totals).scatter_add_(-1, bins, (part > 0).long())
-    return (totals / counts.clamp(min=1) * unit).gather(-1, bins).where(part > 0, 0.0)
+    means = (totals.double() / counts.clamp(min=1) * unit).maximum(smallest).minimum(largest)
+    return means.gather(-1, bins).masked_fill_(part == 0, 0.0)
 
 
 def _drawn(part: Tensor, levels: int, uniform: Tensor) -> Tensor:
     """Each size replaced by the level below or above it at random, or by zero if there is none below."""
+    _, start, largest = _range(part)
     power = torch.linspace(0.0 if levels == 1 else 1.0, 0.0, levels, dtype=part.dtype, device=part.device)
-    above = _smallest(part) ** power
+    above = largest * (start / largest) ** power
     nodes = torch.cat([torch.zeros_like(above[..., :1]), above], dim=-1)
     place = torch.searchsorted(above, part, right=True)
-    low, high = nodes.gather(-1, place), nodes.gather(-1, (place + 1).clamp(max=levels))
+    low = nodes.gather(-1, place)
+    high = nodes.gather(-1, place.add_(1).clamp_(max=levels))
     return torch.where(uniform * (high - low) < part - low, high, low)
 
 
 def _uniform(message: Sparse) -> Tensor:
     """A number in [0, 1) for each value and its index, by the mixing function of SplitMix64 (Steele et al., 2014)."""
-    mixed = message.values.double().view(torch.int64) ^ (message.indices * -7046029254386353131)  # products wrap around
-    for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
-        mixed = (mixed ^ (mixed >> shift & (1 << 64 - shift) - 1)) * factor
-    mixed ^= mixed >> 31 & (1 << 33) - 1
-    return (mixed >> 11 & (1 << 53) - 1).double() * 2.0**-53
+    mixed = message.indices * -7046029254386353131  # products wrap around
+    mixed ^= message.values.double().view(torch.int64)
+    for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685), (31, 1)):
+        mixed ^= (mixed >> shift).bitwise_and_((1 << 64 - shift) - 1)
+        mixed *= factor
+    return (mixed >> 11).bitwise_and_((1 << 53) - 1).double().mul_(2.0**-53)

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 import gradsift
+from gradsift import FewBits, LocalSteps, Method
+from gradsift.server_step import Momentum
 from tests.cli.test_commands import QUICK, ok, records, refused
 from tests.registered import own_names
 
@@ -66,9 +68,14 @@ PARTS = {
 }
 
 
+def config(folder: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(Path(folder, "config.json").read_text())
+    return loaded
+
+
 def method_of(folder: str) -> dict[str, Any]:
     """The parts of the method of a run."""
-    loaded: dict[str, Any] = json.loads(Path(folder, "config.json").read_text())
+    loaded = config(folder)
     return {slot: loaded[slot] for slot in ("local", "sparsifier", "values", "controller", "cost")}
 
 
@@ -103,6 +110,105 @@ def test_local_steps_are_counted_and_paid_for() -> None:
     assert [record["steps"] for record in four] == [4, 4, 4]
     # Computing one gradient costs 1 in normalised time; the messages are the same.
     assert [x["round_cost"] - y["round_cost"] for x, y in zip(four, one, strict=True)] == pytest.approx([3, 3, 3])
+
+
+@pytest.mark.parametrize("name", gradsift.server_optimizers())
+def test_every_server_optimizer_by_name(name: str) -> None:
+    ok("run", *QUICK, "--rounds", "3", "--quiet", "--out", "a", "--server", name, "--set", "server.rate=0.5")
+    assert config("a")["server"]["name"] == name
+    assert config("a")["server"]["rate"] == 0.5
+
+
+# Each short form, and the long one that it stands for.
+FORMS: dict[str, tuple[list[str], list[str], dict[str, Any]]] = {
+    "local steps": (
+        ["--local-steps", "3"],
+        ["--local", "local-steps", "--set", "local.steps=3"],
+        {"local": LocalSteps(3)},
+    ),
+    "local momentum": (
+        ["--local-steps", "3", "--set", "local.momentum=0.9", "--set", "local.weight-decay=0.01"],
+        [
+            *("--local", "local-steps", "--set", "local.steps=3"),
+            *("--set", "local.momentum=0.9", "--set", "local.weight_decay=0.01"),
+        ],
+        {"local": LocalSteps(3, momentum=0.9, weight_decay=0.01)},
+    ),
+    "bits": (
+        ["--bits", "2,4"],
+        ["--values", "few-bits", "--down-values", "few-bits", "--set", "down_values.bits=4", "--encoded-bytes"],
+        {"values": FewBits(2), "down_values": FewBits(4)},
+    ),
+    "the same bits": (
+        ["--bits", "3"],
+        [
+            *("--values", "few-bits", "--set", "values.bits=3"),
+            *("--down-values", "few-bits", "--set", "down_values.bits=3", "--encoded-bytes"),
+        ],
+        {"values": FewBits(3), "down_values": FewBits(3)},
+    ),
+    "bits up": (
+        ["--bits", "1,32", "--set", "values.stochastic=true"],
+        ["--values", "few-bits", "--set", "values.bits=1", "--set", "values.stochastic=true", "--encoded-bytes"],
+        {"values": FewBits(1, stochastic=True)},
+    ),
+    "momentum": (
+        ["--server", "momentum", "--set", "server.momentum=0.5"],
+        ["--server", "gradsift.server_step:Momentum", "--set", "server.momentum=0.5", "--set", "server.rate=1"],
+        {"server": Momentum(0.5)},
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_short_forms_are_the_long_ones(form: str) -> None:
+    short, long, slots = FORMS[form]
+    for name, flags in (("short", short), ("long", long)):
+        ok("run", *QUICK, "--rounds", "3", "--quiet", "--out", name, *flags)
+    assert records("short") == records("long")
+    described = Method.of(**slots).describe()
+    for slot in ("local", "values", "down_values", "server"):
+        assert config("short")[slot] == config("long")[slot] == described[slot]
+    assert config("short")["settings"]["encoded_bytes"] == ("bits" in form)
+
+
+def test_a_file_says_the_same_as_flags() -> None:
+    Path("my.toml").write_text(
+        'rounds = 3\nlocal-steps = 2\nbits = [2, 4]\nserver = "momentum"\n[set.local]\nmomentum = 0.9\n'
+        "[set.server]\nmomentum = 0.5\nnesterov = true\n[set.down_values]\nstochastic = true\n"
+    )
+    ok("run", "my.toml", *QUICK, "--quiet", "--out", "file")
+    flags = ["--local-steps", "2", "--bits", "2,4", "--server", "momentum", "--set", "local.momentum=0.9"]
+    flags += ["--set", "server.momentum=0.5", "--set", "server.nesterov=true", "--set", "down_values.stochastic=true"]
+    ok("run", *QUICK, *flags, "--rounds", "3", "--quiet", "--out", "flags")
+    assert records("file") == records("flags")
+    made = config("file")
+    assert made["local"] == config("flags")["local"] == Method.of(local=LocalSteps(2, momentum=0.9)).describe()["local"]
+    assert made["down_values"] == {"name": "few-bits", "bits": 4, "stochastic": True}
+    assert made["server"] == {"name": "momentum", "momentum": 0.5, "nesterov": True, "rate": 1.0}
+
+
+def test_one_number_in_a_file_is_for_both() -> None:
+    Path("my.toml").write_text("rounds = 2\nbits = 3\n")
+    ok("run", "my.toml", *QUICK, "--quiet", "--out", "a")
+    assert (config("a")["values"]["bits"], config("a")["down_values"]["bits"]) == (3, 3)
+
+
+def test_a_run_with_short_forms_is_resumed() -> None:
+    flags = ["--local-steps", "2", "--bits", "2,4", "--server", "momentum", "--eval-every", "4"]
+    ok("run", *QUICK, *flags, "--rounds", "8", "--quiet", "--out", "whole")
+    ok("run", *QUICK, *flags, "--rounds", "4", "--quiet", "--out", "a")
+    ok("resume", "a", "--rounds", "8", "--quiet")
+    assert records("a") == records("whole")
+
+
+def test_a_list_names_the_flags_that_take_its_names(capsys: pytest.CaptureFixture[str]) -> None:
+    ok("list")
+    listed = capsys.readouterr().out
+    assert listed.count("value types (--values and --down-values)") == 1
+    assert "server optimizers (--server)" in listed
+    for name in (*gradsift.server_optimizers(), *gradsift.value_types(), *gradsift.local_computations()):
+        assert listed.count(f"\n  {name} ") == 1
 
 
 def test_all_five_as_module_and_class(module: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,9 +267,9 @@ def test_a_comparison_takes_them_and_stands_beside_another_run(capsys: pytest.Ca
     methods = ["--methods", "fixed,send-all,fedavg"]
     ok("compare", *QUICK, *common, *methods, "--k", "6", "--out", "c", "--beside", "earlier")
     assert method_of("c/fedavg-seed0")["local"] == {"name": "periodic-averaging"}  # its own
-    for method in ("fixed", "send-all"):
-        made = method_of(f"c/{method}-seed0")
-        assert (made["local"]["steps"], made["values"]["name"]) == (2, "int8")
+    fixed, dense = (method_of(f"c/{method}-seed0") for method in ("fixed", "send-all"))
+    assert (fixed["local"]["steps"], fixed["values"]["name"]) == (2, "int8")
+    assert (dense["local"]["name"], dense["values"]["name"]) == ("one-gradient", "exact")  # as it is usually meant
     page = Path("c/report/index.html").read_text()
     assert "int8" in page
     assert capsys.readouterr().out.count("k = 4") == 1
@@ -182,6 +288,25 @@ def test_a_comparison_takes_them_and_stands_beside_another_run(capsys: pytest.Ca
         (["--sparsifier", "{}:Unregistered"], "'{}:Unregistered' is not registered as a sparsifier"),
         (["--values", "{}:Sparsifier"], "'{}:Sparsifier' is not registered as a value type"),
         (["--values", "{}:Nothing"], "has no 'Nothing'"),
+        (["--down-values", "int9"], "--down-values: unknown value type 'int9'; did you mean 'int8'?"),
+        (["--server", "momentun"], "--server: unknown server optimizer 'momentun'; did you mean 'momentum'?"),
+        (["--server", "{}:Values"], "'{}:Values' is not registered as a server optimizer"),
+        (["--set", "server.momentum=0.5"], "server optimizer 'sgd' has no option 'momentum'"),
+        (["--server", "momentum", "--set", "server.momentum=2"], "momentum must be in [0.0, 1.0], got 2"),
+        (["--local-steps", "0"], "steps must be at least 1, got 0"),
+        (["--local-steps", "x"], "--local-steps must be a whole number, got 'x'"),
+        (
+            ["--local-steps", "2", "--local", "one-gradient"],
+            "--local-steps and --local one-gradient both say what a client computes",
+        ),
+        (["--local-steps", "2", "--set", "local.momentun=1"], "has no option 'momentun'; did you mean 'momentum'?"),
+        (["--bits", "9"], "bits must be in [1, 8], got 9"),
+        (["--bits", "2,16"], "bits must be in [1, 8], got 16"),
+        (["--bits", "two"], "--bits must be one or two whole numbers, such as 2,4, got 'two'"),
+        (["--bits", "2,4,8"], "--bits must be one or two whole numbers, such as 2,4, got '2,4,8'"),
+        (["--bits", "2", "--values", "int8"], "--bits and --values int8 both say how values are rounded"),
+        (["--bits", "2", "--down-values", "int8"], "--bits and --down-values int8 both say how values are rounded"),
+        (["--bits", "32", "--set", "values.stochastic=true"], "value type 'exact' has no option 'stochastic'"),
     ],
 )
 def test_wrong_parts_are_refused(

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-Vector = list[float]
-Gradient = Callable[[Vector, int], Vector]  # (where, local step) -> the gradient there
+from gradsift import LocalSteps
+from tests.reference.literal import Vector
+from tests.reference.local import Gradient, local_steps
 
 
 class Row(NamedTuple):
@@ -27,13 +28,9 @@ def one_gradient(residual: Vector, weights: Vector, lr: float, gradient: Gradien
     return [a + g for a, g in zip(residual, gradient(weights, 0), strict=True)]
 
 
-def local_steps(residual: Vector, weights: Vector, lr: float, gradient: Gradient) -> Vector:
+def three_steps(residual: Vector, weights: Vector, lr: float, gradient: Gradient) -> Vector:
     """Steps down from the common weights; the gradients met on the way are added up, the residual plays no part."""
-    total = [0.0] * len(weights)
-    for step in range(3):
-        there = [w - lr * t for w, t in zip(weights, total, strict=True)]
-        total = [t + g for t, g in zip(total, gradient(there, step), strict=True)]
-    return [a + t for a, t in zip(residual, total, strict=True)]
+    return local_steps(LocalSteps(3), residual, weights, lr, gradient)
 
 
 def periodic_averaging(residual: Vector, weights: Vector, lr: float, gradient: Gradient) -> Vector:
@@ -44,6 +41,6 @@ def periodic_averaging(residual: Vector, weights: Vector, lr: float, gradient: G
 
 TABLE: dict[str, Row] = {
     "one-gradient": Row({}, 1, every_round, one_gradient),
-    "local-steps": Row({"steps": 3}, 3, every_round, local_steps),
+    "local-steps": Row({"steps": 3}, 3, every_round, three_steps),
     "periodic-averaging": Row({}, 1, lambda dim, k: max(1, int(dim / (2 * k))), periodic_averaging),
 }

@@ -19,7 +19,8 @@ from torch import Tensor
 import gradsift
 from gradsift import GradsiftError, LocalComputation
 from tests.examples import examples
-from tests.local.table import TABLE, Vector
+from tests.local.table import TABLE
+from tests.reference.literal import Vector
 from tests.sparsify.cases import assert_same, unchanged
 
 every = pytest.mark.parametrize("name", TABLE)

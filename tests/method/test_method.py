@@ -21,6 +21,7 @@ from gradsift import (
     Cosine,
     Energy,
     Exact,
+    FewBits,
     GradsiftError,
     LinkTime,
     LocalComputation,
@@ -38,6 +39,7 @@ from gradsift.control.fixed import Fixed
 from gradsift.control.planned import Planned
 from gradsift.local import AddGradients, PeriodicAveraging
 from gradsift.method import SLOTS
+from gradsift.server_step import SGD, Momentum
 from gradsift.sparsify import unchecked as bare_sparsifier
 from gradsift.sparsify.base import TopKUpload
 from gradsift.sparsify.fab_top_k import FabTopK
@@ -46,6 +48,7 @@ from gradsift.sparsify.send_all import SendAll
 from gradsift.values import Int8
 from tests.control.table import TABLE as CONTROLLERS
 from tests.local.table import TABLE as LOCAL
+from tests.server.table import TABLE as SERVERS
 from tests.sparsify.cases import ALL, DENSE, SPARSE
 from tests.values.table import TABLE as VALUES
 
@@ -72,6 +75,45 @@ def test_names_and_objects_make_the_same_method() -> None:
     named = Method.of(sparsifier="send-all", controller=FIXED, values="int8", local="one-gradient", lr=0.1)
     made = Method.of(sparsifier=SendAll(), controller=Fixed(3), values=Int8(), local=OneGradient(), lr=Constant(0.1))
     assert named == made
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ({"local_steps": 1}, {"local": LocalSteps(1)}),
+        ({"local_steps": 16}, {"local": LocalSteps(16)}),
+        ({"bits": 2}, {"values": FewBits(2), "down_values": FewBits(2), "encoded_bytes": True}),
+        ({"bits": (1, 8)}, {"values": FewBits(1), "down_values": FewBits(8), "encoded_bytes": True}),
+        ({"bits": [3, 4]}, {"values": FewBits(3), "down_values": FewBits(4), "encoded_bytes": True}),
+        ({"bits": (2, 32)}, {"values": FewBits(2), "encoded_bytes": True}),
+        ({"bits": (32, 2)}, {"down_values": "few-bits", "encoded_bytes": True}),
+        ({"bits": 32}, {"encoded_bytes": True}),
+        ({"bits": 32, "encoded_bytes": False}, {}),
+        ({"server": "momentum"}, {"server": Momentum(0.9)}),
+        (
+            {"sparsifier": "send-all", "controller": FIXED, "local_steps": 4, "bits": (4, 32)},
+            {"sparsifier": SendAll(), "controller": FIXED, "local": LocalSteps(4)}
+            | {"values": FewBits(4), "encoded_bytes": True},
+        ),
+    ],
+    ids=str,
+)
+def test_short_forms_are_the_long_ones(short: dict[str, Any], long: dict[str, Any]) -> None:
+    assert Method.of(**short) == Method.of(**long)
+
+
+def test_a_step_is_plain_without_rounding_and_optimizer_only() -> None:
+    class OwnExact(Exact):
+        """A type of one's own, which may round as it likes."""
+
+    assert Method.of().plain_step
+    assert Method.of(server=SGD(rate=1), down_values=Exact(), bits=None).plain_step
+    assert Method.of(bits=(2, 32)).plain_step
+    others: list[dict[str, Any]] = [{"server": SGD(0.5)}, {"server": "momentum"}]
+    for options in [*others, {"down_values": "int8"}, {"bits": (32, 2)}]:
+        assert not Method.of(**options).plain_step
+    assert not Method.of(down_values=OwnExact()).plain_step
+    assert not Method.of(server=type("OwnSGD", (SGD,), {})()).plain_step
 
 
 def test_checks_are_taken_away() -> None:
@@ -154,6 +196,30 @@ def test_a_dense_sparsifier_takes_a_fixed_k_only(sparsifier: str, controller: st
         ({"values": "int9"}, "unknown value type 'int9'; did you mean 'int8'"),
         ({"values": torch.float16}, "values must be a ValueType, got torch.float16"),
         ({"values": None}, "values must be a ValueType, got None"),
+        ({"down_values": "int9"}, "unknown value type 'int9'; did you mean 'int8'"),
+        ({"down_values": None}, "down_values must be a ValueType, got None"),
+        ({"server": "sdg"}, "unknown server optimizer 'sdg'; did you mean 'sgd'"),
+        ({"server": 0.9}, "server must be a ServerOptimizer, got 0.9"),
+        ({"server": None}, "server must be a ServerOptimizer, got None"),
+        ({"server": Momentum}, "server must be a ServerOptimizer, got <class"),
+        ({"local_steps": 0}, "steps must be at least 1, got 0"),
+        ({"local_steps": 2.0}, "steps must be an integer, got 2.0"),
+        ({"local_steps": True}, "steps must be an integer, got True"),
+        ({"local_steps": 4, "local": "one-gradient"}, "give either local_steps, 4, or local, 'one-gradient'"),
+        ({"local_steps": 4, "local": LocalSteps(4)}, "give either local_steps, 4, or local, LocalSteps(steps=4"),
+        ({"bits": 0}, "bits must be 1 to 8, or 32 for exact values, up and down, got 0"),
+        ({"bits": 9}, "got 9"),
+        ({"bits": 16}, "got 16"),
+        ({"bits": 2.0}, "got 2.0"),
+        ({"bits": True}, "got True"),
+        ({"bits": "2"}, "got '2'"),
+        ({"bits": (2, 0)}, "got (2, 0)"),
+        ({"bits": (2,)}, "got (2,)"),
+        ({"bits": (2, 4, 8)}, "got (2, 4, 8)"),
+        ({"bits": ()}, "got ()"),
+        ({"bits": (2, None)}, "got (2, None)"),
+        ({"bits": 2, "values": "int8"}, "give either bits, 2, or values and down_values"),
+        ({"bits": (2, 4), "down_values": FewBits(4)}, "give either bits, (2, 4), or values and down_values"),
         ({"cost": "link"}, "unknown cost 'link'; did you mean 'link-time'"),
         ({"cost": "money"}, "cost 'money' needs the options up, down"),
         ({"cost": 10.0}, "cost must be a CostModel, got 10.0"),
@@ -218,6 +284,15 @@ METHODS: dict[str, dict[str, Any]] = {
         for name, row in CONTROLLERS.items()
     },
     **{f"values {name}": {"values": name} for name in VALUES},
+    **{f"down_values {name}": {"down_values": name} for name in VALUES if name != "exact"},
+    **{
+        f"server {name} {row.options}": {"server": gradsift.server_optimizer(name, **row.options)}
+        for name, rows in SERVERS.items()
+        for row in rows
+        if (name, row.options) != ("sgd", {})
+    },
+    "local momentum": {"local": LocalSteps(3, momentum=0.9)},
+    "bits": {"bits": (2, 4)},
     "local-steps": {"local": LocalSteps(3)},
     "link": {"cost": LinkTime(up_bandwidth=[1.0, 2.0], down_bandwidth=np.array([3.0, 4.0]), latency=0.1)},  # type: ignore[arg-type]
     "sum": {"cost": WeightedSum((0.5, Energy(1, 2)), (2.0, Money(1, 1, compute=(1, 2))))},

@@ -32,12 +32,14 @@ from gradsift.control.planned import Planned
 from gradsift.cost import CostModel
 from gradsift.flower import SparseStrategy
 from gradsift.local import AddGradients, LocalComputation, LocalSteps, OneGradient, PeriodicAveraging
+from gradsift.records.record import Record
+from gradsift.server_step import SGD, Momentum, ServerOptimizer
 from gradsift.sparse import nothing
 from gradsift.sparsify.base import TopKUpload
 from gradsift.sparsify.fab_top_k import FabTopK
 from gradsift.sparsify.periodic_k import PeriodicK
 from gradsift.sparsify.send_all import SendAll
-from gradsift.values import Exact, Int8, ValueType
+from gradsift.values import Exact, FewBits, Int8, ValueType
 from tests.method.drivers import CLIENTS, DRIVERS, ROUNDS, Run, assert_same_run, on_simulator, without_bytes
 from tests.registered import REGISTRIES, own_names
 from tests.simulation.problems import blobs, mlp
@@ -89,10 +91,18 @@ TABLE: list[Overridable] = [
         for base, options in ((OneGradient, {}), (LocalSteps, {"steps": 2}), (PeriodicAveraging, {}))
         for method in ("accumulate", "period", "computations")
     ),
-    *(Overridable("values", base, "rounded", {}, {}) for base in (Exact, Int8)),
+    *(Overridable("values", base, "rounded", {}, {"controller": FIXED}) for base in (Exact, Int8)),
     *(Overridable("values", base, "encode", {}, {}, ["flower"]) for base in (Exact, Int8)),
     *(Overridable("values", base, "encoded_size", {}, {}) for base in (Exact, Int8)),
+    *(Overridable("values", FewBits, method, {}, {}) for method in ("rounded", "encoded_size")),
+    *(Overridable("values", base, "expected_size", {}, {"controller": "planned"}) for base in (Exact, FewBits)),
+    *(Overridable("down_values", base, "rounded", {}, {"controller": FIXED}) for base in (Int8, FewBits)),
+    *(Overridable("down_values", base, "encoded_size", {}, {}) for base in (Int8, FewBits)),
+    Overridable("down_values", FewBits, "expected_size", {}, {"controller": "planned"}),
+    *(Overridable("server", Momentum, method, {}, {}) for method in ("init", "step")),
+    Overridable("server", SGD, "step", {"rate": 0.5}, {}),
     *(Overridable("cost", Money, method, {"up": 1.0, "down": 2.0}, {}) for method in ("round_cost", "measured")),
+    Overridable("cost", Money, "client_costs", {"up": 1.0, "down": 2.0}, {"controller": "planned"}),
 ]
 CASES = [
     pytest.param(case, driver, id=f"{case.slot} {case.base.__name__}.{case.method} {driver}")
@@ -122,8 +132,9 @@ def overriding(base: type[Any], method: str, calls: list[str]) -> type[Any]:
 @pytest.mark.parametrize(("case", "driver"), CASES)
 def test_a_method_that_is_overridden_is_the_one_that_is_called(case: Overridable, driver: str) -> None:
     calls: list[str] = []
-    own = REGISTRIES[case.slot].register("own")(overriding(case.base, case.method, calls))
-    base = REGISTRIES[case.slot].make(case.base.name, **case.options)
+    registry = REGISTRIES[case.slot.removeprefix("down_")]
+    own = registry.register("own")(overriding(case.base, case.method, calls))
+    base = registry.make(case.base.name, **case.options)
     expected = DRIVERS[driver](**case.others, **{case.slot: base})
     assert calls == []
     runs = [DRIVERS[driver](**case.others, **{case.slot: own(**case.options)})]
@@ -133,15 +144,19 @@ def test_a_method_that_is_overridden_is_the_one_that_is_called(case: Overridable
         runs.append(DRIVERS[driver](**case.others, **{case.slot: "own"}))
         assert len(calls) >= 1
     if case.method == "rounded":  # what one's own class has rounded is sent exactly, which may take more bytes
-        expected, *runs = (Run(without_bytes(records), weights) for records, weights in (expected, *runs))
+        expected, *runs = (Run(without_costs(records), weights) for records, weights in (expected, *runs))
     for run in runs:
         assert_same_run(run, expected)
+
+
+def without_costs(records: list[Record]) -> list[Record]:
+    return [{**record, "cost": 0.0, "round_cost": 0.0} for record in without_bytes(records)]
 
 
 def test_the_table_has_every_method_that_there_is_to_override() -> None:
     """All that a base class names, but for what only says what it is."""
     bases = {"sparsifier": Sparsifier, "controller": Controller, "local": LocalComputation, "values": ValueType}
-    for slot, base in {**bases, "cost": CostModel}.items():
+    for slot, base in {**bases, "server": ServerOptimizer, "cost": CostModel}.items():
         named = {name for name, value in vars(base).items() if not name.startswith("_") and not _says(value)}
         # What a round costs that nobody answers is in tests/flower/test_measured_time.py: all do here.
         assert named - {"waiting_cost"} == {case.method for case in TABLE if case.slot == slot}

@@ -26,6 +26,7 @@ from gradsift.cost import CostModel, Traffic
 from gradsift.records.record import COLUMNS
 from gradsift.round import Outcome, Participation, Plan
 from gradsift.server import ERROR, Server, advance, stepped
+from gradsift.server_step import SGD, Momentum, ServerOptimizer
 from gradsift.sparse import nothing
 from gradsift.sparsify import unchecked
 from gradsift.weighing import residual_mass
@@ -337,6 +338,60 @@ def test_the_probe_is_the_round_at_a_smaller_k(case: Case) -> None:
     )
     assert outcome.observation.probe_cost == alone.record["round_cost"]
     assert outcome.observation.cost == outcome.record["round_cost"]
+
+
+@pytest.mark.parametrize("down_values", ["exact", "few-bits", "int8"])
+@pytest.mark.parametrize("server", [SGD(0.5), Momentum(0.5), Momentum(0.5, nesterov=True, rate=0.25)], ids=str)
+@given(data=st.data())
+@examples(40)
+def test_the_probe_of_a_rounded_or_optimized_step_is_such_a_round(
+    server: ServerOptimizer, down_values: str, data: st.DataObject
+) -> None:
+    """From the same memory; and the probe leaves no trace in it."""
+    options: dict[str, Any] = {"server": server, "down_values": down_values, "values": "few-bits", "cost": Keeping()}
+    case = data.draw(cases(encoded_bytes=True, **options))
+    with unchanged(*tensors_of(case)):
+        _, _, first = merged(case)
+    case = case._replace(server=dataclasses.replace(first.server, number=case.server.number))
+    with unchanged(*tensors_of(case), *case.server.memory.values()):
+        plan, uploads, outcome = merged(case)
+    plain = plan._replace(probe_k=None)
+    without = round.merge(case.method, case.server, plain, uploads, case.share, case.participation)
+    assert torch.equal(outcome.server.weights, without.server.weights)
+    assert outcome.server.memory.keys() == without.server.memory.keys()
+    for name, value in outcome.server.memory.items():
+        assert torch.equal(value, without.server.memory[name])
+    if plan.probe_k is None:
+        return
+    smaller = plan.rnd.at(plan.probe_k)
+    truncated = case.method.sparsifier.truncate(uploads, smaller)
+    at = plain._replace(rnd=smaller)
+    alone = round.merge(case.method, case.server, at, truncated, case.share, case.participation)
+    assert outcome.probe_weights is not None
+    assert outcome.probe_change is not None
+    assert outcome.observation is not None
+    assert torch.equal(outcome.probe_weights, alone.server.weights)
+    assert torch.equal(outcome.probe_change, outcome.server.weights - outcome.probe_weights)
+    assert outcome.observation.probe_cost == alone.record["round_cost"]
+
+
+@pytest.mark.parametrize("down_values", [name for name in VALUES if name != "exact"])
+@given(data=st.data())
+@examples(40)
+def test_what_is_sent_is_the_rounded_update_and_counted_as_its_bytes(down_values: str, data: st.DataObject) -> None:
+    case = data.draw(cases(encoded_bytes=True, down_values=down_values, cost=Keeping()))
+    plan, _, outcome = merged(case)
+    clients, buffers = len(case.participation.took_part), 4 * case.participation.buffers
+    if not plan.exchange:
+        assert outcome.sent.size == outcome.record["down_bytes"] == 0
+        return
+    kind = case.method.down_values
+    update = outcome.merged.with_values(outcome.merged.values.to(case.server.weights) * plan.lr)
+    assert as_dict(outcome.sent) == as_dict(kind.rounded(update))
+    assert outcome.record["down_bytes"] == clients * (len(kind.encode(update)) + buffers)
+    assert outcome.record["down_elements"] == outcome.merged.size
+    step = case.server.weights - outcome.server.weights
+    torch.testing.assert_close(step, densify(outcome.sent).to(step), rtol=0, atol=1e-6)
 
 
 @given(case=cases())

@@ -193,34 +193,37 @@ class Literal(Sparsifier):
 
     def upload(self, residual: Tensor, rnd: Round) -> Sparse:
         """A_i of one client [D]."""
-        return _sparse(self.kind(len(residual)).upload(residual.tolist(), rnd), len(residual))
+        return as_sparse(self.kind(len(residual)).upload(residual.tolist(), rnd), len(residual))
 
     def merge(self, uploads: Sparse, share: Tensor, rnd: Round) -> Sparse:
         """B, from the A_i [N, k] of all clients that took part."""
-        return _sparse(self.kind(uploads.dim).merge(_messages(uploads), share.tolist(), rnd), uploads.dim)
+        return as_sparse(self.kind(uploads.dim).merge(as_messages(uploads), share.tolist(), rnd), uploads.dim)
 
     def truncate(self, uploads: Sparse, rnd: Round) -> Sparse:
         """What the clients would have sent in ``rnd``."""
         procedure, each = self.kind(uploads.dim), rnd.client_k or [rnd.k] * len(uploads.indices)
-        cut = [procedure.truncate(sent, rnd.at(k)) for sent, k in zip(_messages(uploads), each, strict=True)]
-        return stack([_sparse(message, uploads.dim) for message in cut])
+        cut = [procedure.truncate(sent, rnd.at(k)) for sent, k in zip(as_messages(uploads), each, strict=True)]
+        return stack([as_sparse(message, uploads.dim) for message in cut])
 
     def settle(self, residual: Tensor, upload: Sparse, merged: Sparse) -> Tensor:
         """One client's residual [D] after the round."""
-        settled = self.kind(upload.dim).settle(residual.tolist(), _message(upload), _message(merged))
+        settled = self.kind(upload.dim).settle(residual.tolist(), as_message(upload), as_message(merged))
         return torch.tensor(settled, dtype=residual.dtype)
 
 
-def _sparse(message: Message, dim: int) -> Sparse:
+def as_sparse(message: Message, dim: int) -> Sparse:
+    """A message as tensors, in double precision."""
     values = torch.tensor(list(message.values()), dtype=torch.float64)
     return Sparse(torch.tensor(list(message), dtype=torch.int64), values, dim)
 
 
-def _message(sparse: Sparse) -> Message:
+def as_message(sparse: Sparse) -> Message:
+    """One message [k] as a dict, without padding."""
     pairs = zip(sparse.indices.tolist(), sparse.values.tolist(), strict=True)
     return {index: value for index, value in pairs if index < sparse.dim}
 
 
-def _messages(uploads: Sparse) -> list[Message]:
+def as_messages(uploads: Sparse) -> list[Message]:
+    """Messages [N, k] as dicts."""
     rows = zip(uploads.indices, uploads.values, strict=True)
-    return [_message(Sparse(indices, values, uploads.dim)) for indices, values in rows]
+    return [as_message(Sparse(indices, values, uploads.dim)) for indices, values in rows]

@@ -1,7 +1,8 @@
-"""The slow obvious twin of the engine: a loop over clients, ordinary autograd, sparsifiers of plain lists and dicts.
+"""The slow obvious twin of the engine: a loop over clients, ordinary autograd, and a method of plain lists and dicts.
 
 It runs the same round as the engine (``gradsift.round``), in float64, and shares with it the keyed draws, the
-controller, the cost model and the prices. Everything that the engine does for speed it does not do: batching clients,
+controller, the cost model and the prices. Sparsifiers, local steps, values of few bits, the server's error memory and
+its optimizer are those of this folder. Everything that the engine does for speed it does not do: batching clients,
 keeping residuals in one tensor, sorting on the device, overlapping rounds.
 """
 
@@ -11,12 +12,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from gradsift import pricing, round
 from gradsift.data.federated import FederatedData
+from gradsift.local import LocalSteps
 from gradsift.method import Method
 from gradsift.records.record import Record
 from gradsift.round import Participation, Plan
@@ -25,7 +28,11 @@ from gradsift.simulation.losses import Loss
 from gradsift.simulation.settings import Settings
 from gradsift.simulation.state import Pending
 from gradsift.sparse import Sparse, stack
+from gradsift.values import FewBits, ValueType
+from tests.reference import server as literal_server
+from tests.reference.few_bits import LiteralFewBits
 from tests.reference.literal import Literal
+from tests.reference.local import LiteralSteps
 
 
 class Step(NamedTuple):
@@ -35,6 +42,7 @@ class Step(NamedTuple):
     uploads: dict[int, Sparse]  # of each client that took part
     merged: Sparse
     weights: Tensor  # [D]
+    memory: dict[str, Tensor]  # [D] each, the server's
     residuals: list[Tensor]  # [D] of each client
 
 
@@ -53,10 +61,21 @@ def reference_rounds(
         yield step
 
 
+def _literal(method: Method) -> Method:
+    """The method with the parts of this folder; those that have no twin here stay."""
+    literal = replace(method, sparsifier=Literal(method.sparsifier.name), values=_values(method.values))
+    literal = replace(literal, down_values=_values(method.down_values))
+    return replace(literal, local=LiteralSteps(method.local)) if isinstance(method.local, LocalSteps) else literal
+
+
+def _values(values: ValueType) -> ValueType:
+    return LiteralFewBits(values.bits, values.stochastic) if isinstance(values, FewBits) else values
+
+
 class _Twin:
     def __init__(self, model: nn.Module, loss: Loss, data: FederatedData, method: Method, settings: Settings) -> None:
         self.model, self.loss, self.data, self.settings = copy.deepcopy(model).double(), loss, data, settings
-        self.method = replace(method, sparsifier=Literal(method.sparsifier.name))
+        self.method = _literal(method)
         self.trainable = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.server = round.start(self.method, parameters_to_vector(self.trainable).detach().clone())
         if method.controller.plans:
@@ -78,7 +97,9 @@ class _Twin:
         size = torch.tensor([int(self.data.size[i]) for i in present], dtype=torch.float64)
         participation = Participation(np.isin(np.arange(self.data.num_clients), present))
         sent, plan = stack(list(uploads.values())), plan.for_clients(present)
-        outcome = round.merge(method, server, plan, sent, size / size.sum(), participation)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(round, "advance", literal_server.advance)
+            outcome = round.merge(method, server, plan, sent, size / size.sum(), participation)
         round.note_counts(outcome.record, outcome.counts, participation)
         held = {i: self.residuals[i].tolist() for i in present}
         for i in present:
@@ -89,7 +110,8 @@ class _Twin:
             seen = self._weighed(held, uploads, outcome.merged) if method.controller.weighs else {}
             observation = outcome.observation.seen(seen)
             now = Pending(observation, server.weights, outcome.server.weights, outcome.probe_weights)
-        return Step(outcome.record, uploads, outcome.merged, outcome.server.weights, self.residuals), now
+        after = outcome.server
+        return Step(outcome.record, uploads, outcome.merged, after.weights, after.memory, self.residuals), now
 
     def _weighed(self, held: dict[int, list[float]], uploads: dict[int, Sparse], merged: Sparse) -> dict[str, float]:
         """What waits and whether the clients agree, element by element; ``held`` before they settled."""

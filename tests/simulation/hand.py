@@ -39,7 +39,10 @@ def needs_asked(monkeypatch: pytest.MonkeyPatch) -> list[Needs]:
     return asked
 
 
-OF_THE_METHOD = ("cost", "local", "values", "seed", "charge_probe", "dense_fallback", "encoded_bytes")
+OF_THE_METHOD = (
+    *("cost", "local", "values", "down_values", "server", "local_steps", "bits", "seed"),
+    *("charge_probe", "dense_fallback", "encoded_bytes"),
+)
 
 
 def engine(
@@ -92,6 +95,9 @@ def assert_same(engine: Engine, record: Record, step: Step, tolerance: float = 1
     assert row["contribution"] == [len(sent.get(client, set()) & down) for client in range(engine.data.num_clients)]
     torch.testing.assert_close(engine.state.server.weights, step.weights, rtol=0, atol=tolerance)
     torch.testing.assert_close(engine.state.residual, torch.stack(step.residuals), rtol=0, atol=tolerance)
+    assert engine.state.server.memory.keys() == step.memory.keys()
+    for name, value in step.memory.items():
+        torch.testing.assert_close(engine.state.server.memory[name], value, rtol=0, atol=tolerance)
 
 
 def batch(data: FederatedData, client: int, number: int, seed: int = 0, size: int = BATCH) -> tuple[Tensor, Tensor]:

@@ -171,9 +171,15 @@ def test_an_engine_asks_for_what_local_steps_and_rounding_need(monkeypatch: pyte
     assert once == plain
     assert steps.activations == plain.activations + 3 * 2 * row  # of each of three clients its drift and its weights
     assert replace(steps, activations=plain.activations) == plain
+    heavy = counted(monkeypatch, "fab-top-k", "sign", local=LocalSteps(5, momentum=0.9))
+    assert heavy.activations == steps.activations + 3 * 2 * row  # and its velocity, and a gradient for it
+    decaying = counted(monkeypatch, "fab-top-k", "sign", local=LocalSteps(5, residual_decay=0.5))
+    assert decaying == steps
     whole, rounded = (counted(monkeypatch, "send-all", "fixed", k=7, values=values) for values in ("exact", "int8"))
-    assert not whole.rounded
+    assert whole.rounding == 0
     assert rounded.beside(0) - whole.beside(0) == 4 * 6 * row
+    few = counted(monkeypatch, "send-all", "fixed", k=7, values="few-bits")
+    assert few.beside(0) - whole.beside(0) == 64 * 6 * 57  # in double precision, whatever the values are
     assert counted(monkeypatch, "fab-top-k", "sign", values="int8") == plain
 
 

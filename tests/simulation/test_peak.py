@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 import gradsift
-from gradsift import FederatedData, LocalSteps, Round, sparse
+from gradsift import FederatedData, FewBits, LocalSteps, Round, sparse
+from gradsift.server_step import Momentum
 from gradsift.simulation.engine import Engine
 from gradsift.simulation.memory import Needs
 from gradsift.sparse import Sparse
@@ -149,12 +150,17 @@ def test_a_round_takes_no_more_than_is_counted_on(
 
 @pytest.mark.parametrize(("way", "clients_per_round"), WAYS)
 @pytest.mark.parametrize("sparsifier", ["fab-top-k", "periodic-k", "send-all"])
-@pytest.mark.parametrize("kind", ["local steps", "small clients", "local steps of small clients"])
+@pytest.mark.parametrize(
+    "kind",
+    ["local steps", "small clients", "local steps of small clients", "local momentum", "a step with weight decay"],
+)
 def test_local_steps_and_small_clients_take_no_more_than_is_counted_on(
     kind: str, sparsifier: str, clients_per_round: int | None, way: str, asked: list[Needs]
 ) -> None:
     options: dict[str, Any] = {"clients_per_round": clients_per_round, "clients_per_chunk": CLIENTS}
     options |= {"local": LocalSteps(3)} if "local steps" in kind else {}
+    options |= {"local": LocalSteps(3, momentum=0.9)} if "momentum" in kind else {}
+    options |= {"local": LocalSteps(1, weight_decay=0.1)} if "weight decay" in kind else {}
     with going(way):
         engine = after_two_rounds(uneven if "small" in kind else wide, sparsifier, 0.01, **options)
         assert peak(engine.begin) <= counted_on(asked[0])
@@ -175,6 +181,18 @@ def test_rounding_takes_no_more_than_is_counted_on(
     tracemalloc.stop()
     assert arrays > 0
     assert peak(engine.begin) + arrays <= counted_on(asked[0])
+
+
+@pytest.mark.parametrize("clients_per_round", [None, SOME], ids=["all", "some"])
+@pytest.mark.parametrize("sparsifier", ["fab-top-k", "unidirectional-top-k", "send-all"])
+@pytest.mark.parametrize("values", [FewBits(1), FewBits(2), FewBits(8), FewBits(2, stochastic=True)], ids=str)
+def test_few_bits_take_no_more_than_is_counted_on(
+    values: FewBits, sparsifier: str, clients_per_round: int | None, asked: list[Needs]
+) -> None:
+    for part, dtype in itertools.product((0.01, 0.5, 1.0), (torch.float32, torch.float64)):
+        options: dict[str, Any] = {"values": values, "down_values": values, "server": Momentum(), "dtype": dtype}
+        engine = after_two_rounds(wide, sparsifier, part, clients_per_round=clients_per_round, **options)
+        assert peak(engine.begin) <= counted_on(asked.pop())
 
 
 @pytest.mark.parametrize("clients_per_round", [None, SOME], ids=["all", "some"])

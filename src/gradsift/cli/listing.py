@@ -13,6 +13,7 @@ def names(given: argparse.Namespace) -> int:
     from gradsift import data, models
     from gradsift.data.load import about as about_data
     from gradsift.experiments.build import SCHEDULES, SLOTS
+    from gradsift.experiments.settings import BY_NAME
     from gradsift.models.named import about as about_model
 
     sections = {
@@ -21,8 +22,9 @@ def names(given: argparse.Namespace) -> int:
         },
         "models (--model), also package.module:function": {name: about_model(name) for name in models.models()},
     }
-    for slot, (noun, _, names_of, describe) in SLOTS.items():
-        title = f"{noun}s (--{slot}), also package.module:Class of a registered class"
+    for noun, _, names_of, describe in SLOTS.values():
+        flags = " and ".join(BY_NAME[other].flag for other in SLOTS if SLOTS[other].noun == noun)
+        title = f"{noun}s ({flags}), also package.module:Class of a registered class"
         sections[title] = {name: describe(name) for name in names_of()}
     sections["step sizes (--set lr.schedule=NAME)"] = {name: first_line(cls) for name, cls in SCHEDULES.items()}
     for title, rows in sections.items():

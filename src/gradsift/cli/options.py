@@ -9,6 +9,8 @@ from gradsift.errors import UsageError
 from gradsift.experiments.settings import GROUPS, PARTS, Option
 from gradsift.registry import nearest
 
+_KINDS = {"integer": "a whole number", "float": "a number", "bit_numbers": "one or two whole numbers, such as 2,4"}
+
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add a flag for every setting of a run; the parsed namespace has only the flags that were given."""
@@ -43,9 +45,8 @@ class Parser(argparse.ArgumentParser):
         if wrong := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
             valid = re.findall(r"[\w-]+", wrong[2])
             message = f"{message[: wrong.start()]}unknown {wrong[1]!r}{nearest(wrong[1], valid)}"
-        if wrong := re.fullmatch(r"argument (\S+): invalid (integer|float) value: (.*)", message, re.DOTALL):
-            kind = "a whole number" if wrong[2] == "integer" else "a number"
-            message = f"{wrong[1]} must be {kind}, got {wrong[3]}"
+        if wrong := re.fullmatch(rf"argument (\S+): invalid ({'|'.join(_KINDS)}) value: (.*)", message, re.DOTALL):
+            message = f"{wrong[1]} must be {_KINDS[wrong[2]]}, got {wrong[3]}"
         raise UsageError(f"{message} (try: {self.prog} --help)")
 
     def refuse_unknown(self, extra: Sequence[str]) -> None:

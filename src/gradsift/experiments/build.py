@@ -156,7 +156,7 @@ def make_slot(settings: Mapping[str, Any], slot: str, name: str, **options: Any)
     registered, (noun, make, names, _) = class_name(name), SLOTS[slot]
     if registered not in names():
         problem = f"unknown {noun} {name!r}" if registered == name else f"{name!r} is not registered as a {noun}"
-        raise UsageError(f"--{slot}: {problem}{nearest(name, names())}")
+        raise UsageError(f"{BY_NAME[slot].flag}: {problem}{nearest(name, names())}")
     return _make(slot, name, lambda: make(registered, **{**options, **settings["set"].get(slot, {})}))
 
 
@@ -204,9 +204,12 @@ def _make_values(settings: Mapping[str, Any]) -> dict[str, Any]:
     for slot in ("values", "down_values"):
         if settings[slot] is not None:
             raise UsageError(f"--bits and {BY_NAME[slot].flag} {settings[slot]} both say how values are rounded")
+    both = zip(("values", "down_values"), settings["bits"], strict=True)
     return {
-        slot: values.Exact() if bits == EXACT_BITS else make_slot(settings, slot, "few-bits", bits=bits)
-        for slot, bits in zip(("values", "down_values"), settings["bits"], strict=True)
+        slot: make_slot(settings, slot, "exact")
+        if bits == EXACT_BITS
+        else make_slot(settings, slot, "few-bits", bits=bits)
+        for slot, bits in both
     }
 
 

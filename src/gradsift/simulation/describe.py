@@ -1,5 +1,6 @@
 """The configuration of a run as JSON values, for config.json; a resumed run must have the same."""
 
+import dataclasses
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from gradsift.data.federated import FederatedData
 from gradsift.describe import options, plain, qualified_name, slot, text, versions
-from gradsift.method import COUNTING
+from gradsift.method import COUNTING, SLOTS, Method
 from gradsift.records.stop import StopWhen
 from gradsift.server_step import SGD
 from gradsift.simulation.engine import Engine
@@ -17,9 +18,10 @@ from gradsift.simulation.losses import Loss
 from gradsift.values import Exact
 
 FREE = ("versions", "stop", "start")  # keys that may differ when a run is resumed
-ADDED = {"down_values": slot(Exact()), "server": slot(SGD())}  # what runs had before there were these slots
 
 JSON = dict[str, Any]
+
+ADDED: JSON = {"down_values": slot(Exact()), "server": slot(SGD())}  # what runs had before there were these slots
 
 
 def describe(engine: Engine, model: nn.Module, loss: Loss, data: FederatedData, stop: StopWhen) -> JSON:
@@ -42,6 +44,20 @@ def describe(engine: Engine, model: nn.Module, loss: Loss, data: FederatedData, 
         "stop": options(stop),
         "versions": versions(),
     }
+
+
+def completed(config: JSON, method: Method) -> JSON:
+    """The configuration of a run with the slots, and the options of the parts of ``method``, that it is older than.
+
+    An option that a part did not have yet is taken to be the default.
+    """
+    complete = {**ADDED, **config}
+    for name in SLOTS:
+        part, old = getattr(method, name), complete[name]
+        if dataclasses.is_dataclass(part) and old.get("name") == slot(part)["name"]:
+            fields = [field for field in dataclasses.fields(part) if field.default is not dataclasses.MISSING]
+            complete[name] = {field.name: plain(field.default) for field in fields} | old
+    return complete
 
 
 def _model(engine: Engine, model: nn.Module) -> JSON:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from gradsift.errors import GradsiftError
-from gradsift.values import Exact
+from gradsift.local import LocalComputation, LocalSteps
+from gradsift.values import Exact, FewBits, ValueType
 
 if TYPE_CHECKING:
     from gradsift.data.federated import FederatedData
@@ -26,6 +27,7 @@ _USES = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in
 _UPLOAD_COPIES = 5  # of the uploads, while they are sorted, ranked and merged
 _VECTOR_COPIES = 5  # of all D elements with their indices, while the server chooses among them
 _ROUNDING_COPIES = 4  # of dense uploads, while their values are rounded
+_FEW_BITS_BYTES = 64  # for each element of them, if to few bits
 _BUFFER_COPIES = 4  # of the moving buffers: before and after a round, before and after a chunk
 _CPU_CHUNK, _CUDA_CHUNK = 2**26, 2**34  # bytes; that of a CPU suits its caches
 _CUDA_FRACTION = 4  # a chunk takes at most 1/4 of the device's memory
@@ -44,7 +46,7 @@ class Needs:
     dtype: torch.dtype
     most: int = 0  # the largest k of any later round
     present: int | None = None  # n, the clients of a round; None for all
-    rounded: bool = False  # whether dense uploads are rounded; otherwise they are the residuals themselves
+    rounding: int = 0  # bytes to round an element of dense uploads; 0 if these are the residuals themselves
     activations: int = 0  # bytes, estimated, of a chunk of clients, with their gradients
     losses: int = 0  # bytes of activations of the samples that losses are taken on
     buffers: int = 0  # bytes of one client's moving buffers
@@ -61,8 +63,8 @@ class Needs:
         uploads are rounded; the larger of activations with gradients, and of uploads with the vectors [D] made of them
         and losses; and the moving buffers.
         """
-        copies = (1 if self._present == self.clients else 2) + (_ROUNDING_COPIES if self.rounded else 0)
-        rows = copies * self._present * self.dim * self.dtype.itemsize
+        copies = 1 if self._present == self.clients else 2
+        rows = self._present * self.dim * (copies * self.dtype.itemsize + self.rounding)
         merging = self.uploads(k) + _VECTOR_COPIES * self.dim * _element_bytes(self.dtype) + self.losses
         return rows + max(self.activations, merging) + _BUFFER_COPIES * self.clients * self.buffers
 
@@ -81,8 +83,8 @@ def needs(
     """The memory needs of a run with ``k`` in its first round; ``activations`` are the bytes for one minibatch."""
     dense, controller = method.sparsifier.dense, method.controller
     present = settings.clients_per_round or data.num_clients
-    vectors = 1 if method.local.computations == 1 else 3  # local steps also have local weights and their change
-    per_client = activations * (1 if flat.in_one_pass else _VMAP_ACTIVATIONS) + vectors * flat.dim * flat.dtype.itemsize
+    vectors = _vectors(method.local) * flat.dim * flat.dtype.itemsize
+    per_client = activations * (1 if flat.in_one_pass else _VMAP_ACTIVATIONS) + vectors
     return Needs(
         data.num_clients,
         flat.dim,
@@ -90,11 +92,27 @@ def needs(
         dtype=flat.dtype,
         most=0 if dense else math.ceil(min(flat.dim, controller.largest_k(flat.dim))),
         present=present,
-        rounded=dense and not isinstance(method.values, Exact),
+        rounding=_rounding(method.values, flat.dtype) if dense else 0,
         activations=min(settings.clients_per_chunk or 1, present) * per_client,
         losses=present * settings.probe_samples * activations // settings.batch_size if controller.learns else 0,
         buffers=sum(value.nbytes for value in flat.buffers().values()),
     )
+
+
+def _vectors(local: LocalComputation) -> int:
+    """The vectors [D] of a client at work: its gradient; with local steps also its weights and their change.
+
+    Steps that do not follow the gradient alone have a velocity, and a gradient apart from their change.
+    """
+    beside = 0 if not isinstance(local, LocalSteps) or local.plain else 2
+    return (1 if local.computations == 1 else 3) + beside
+
+
+def _rounding(values: ValueType, dtype: torch.dtype) -> int:
+    """Bytes that rounding an element of a dense upload takes."""
+    if isinstance(values, Exact):
+        return 0
+    return _FEW_BITS_BYTES if isinstance(values, FewBits) else _ROUNDING_COPIES * dtype.itemsize
 
 
 def must_stream(needs: Needs, device: torch.device) -> bool:

@@ -25,7 +25,7 @@ from gradsift.records.stop import StopWhen
 from gradsift.registry import nearest
 from gradsift.schedule import Schedule
 from gradsift.server_step import ServerOptimizer
-from gradsift.simulation.describe import ADDED, FREE, describe
+from gradsift.simulation.describe import FREE, completed, describe
 from gradsift.simulation.engine import Engine
 from gradsift.simulation.interrupt import stop_on_signals
 from gradsift.simulation.losses import Loss
@@ -191,12 +191,8 @@ def _folder(path: Path, config: dict[str, Any], extra: dict[str, Any], engine: E
         raise GradsiftError(f"{path} was made by an older gradsift, which can resume it; this one can only report it")
     folder = RunFolder.open(path)
     try:
-        changed = [
-            line
-            for key in given
-            if key not in FREE
-            for line in differences(folder.config.get(key, ADDED.get(key)), given[key], key)
-        ]
+        known = completed(folder.config, engine.method)
+        changed = [line for key in given if key not in FREE for line in differences(known.get(key), given[key], key)]
         if changed:
             raise GradsiftError(f"{path} is another run: {'; '.join(changed)}")
         if given["stop"]["target_accuracy"] is not None and folder.config["start"]["accuracy"] is None:
