@@ -38,7 +38,7 @@ def smallest_of(sizes: list[float]) -> float:
 
 def between(smallest: float, largest: float, part: float) -> float:
     """What is this part of the way from the smallest to the largest, in the logarithm."""
-    return largest * (smallest / largest) ** (1 - part)
+    return float(largest * (smallest / largest) ** (1 - part))
 
 
 def edges(sizes: list[float], levels: int) -> list[float]:
