@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 from gradsift.control import law
-from gradsift.control.law import EXPONENT, local_c
+from gradsift.control.law import EXPONENT
 from gradsift.cost import NUMBER_BYTES
 from gradsift.planning.predict import WRONG, Plan, Prediction, WrongGuess
 from gradsift.report.text import aligned, number, some_bytes
@@ -90,7 +90,7 @@ def _of_local_steps(plan: Plan) -> list[str]:
 
 def _at_the_floor(plan: Plan) -> str | None:
     """A line where only the smallest k that is allowed keeps k from being smaller."""
-    free = law.best_k(plan.price, local_c(plan.c, plan.local_steps), 1, plan.k_max)
+    free = law.best_k(plan.price, law.local_c(plan.c, plan.local_steps), 1, plan.k_max)
     if plan.dense or plan.k > plan.k_min or free >= plan.k_min:
         return None
     why = ", sqrt(D)/5, below which training may stall" if plan.k_min == math.ceil(law.least_k(plan.dim)) else ""
