@@ -6,6 +6,7 @@
 Every run has a fixed k and counts the bytes of the wire format, so it can be priced with any comm_time afterwards.
 """
 
+import argparse
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -135,3 +136,53 @@ def time_to_target(run: Trajectory, comm_time: float, target: float) -> float:
         if len(below)
         else np.inf
     )
+
+
+def _bits_up_and_down(run: Trajectory) -> float:
+    """The mean bits of an element, up and down together, divided by two."""
+    steps, comm_time = run.config["local"]["steps"], run.config["cost"]["comm_time"]
+    sent = (run.round_cost - steps) / comm_time * 8 * run.dim  # bytes of a client, both ways
+    return float(8 * sent.sum() / (run.up.sum() + run.down.sum()))
+
+
+def report(data: str) -> str:
+    """The table of all finished runs of a data set, as Markdown; the runs of one case are averaged over their seeds."""
+    runs = trajectory.load(RESULTS / f"local-steps-{data}.npz")
+    lines = ["| run | seeds | gradients | exchanges | bits an element | 10 | 100 | 1,000 |", "| --- " * 8 + "|"]
+    cases = dict.fromkeys(name.rpartition("-seed")[0] for name in runs)
+    for case in cases:
+        found = [run for name, run in runs.items() if name.rpartition("-seed")[0] == case]
+        times = np.array([[time_to_target(run, clock, TARGETS[data]) for clock in CLOCKS] for run in found])
+        if not np.isfinite(times).all():
+            continue
+        rounds = float(np.mean([run.evaluated[np.flatnonzero(run.loss <= TARGETS[data])[0]] for run in found]))
+        steps = found[0].config["local"]["steps"]
+        cells = [case.removeprefix(f"{data}-"), str(len(found)), f"{rounds * steps:,.0f}", f"{rounds:,.0f}"]
+        cells += [
+            f"{np.mean([_bits_up_and_down(run) for run in found]):.1f}",
+            *(f"{t:,.0f}" for t in times.mean(axis=0)),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Make the runs, or print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    running = commands.add_parser("run")
+    running.add_argument("data", choices=TARGETS)
+    running.add_argument("--out", type=Path, default=Path("runs/local"))
+    running.add_argument("--jobs", type=int, default=1)
+    running.add_argument("--minutes", type=float)
+    commands.add_parser("report")
+    given = parser.parse_args()
+    if given.command == "run":
+        run(given.data, given.out, given.jobs, given.minutes)
+        return
+    for data in TARGETS:
+        print(f"{data}, to a loss of {TARGETS[data]}\n\n{report(data)}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -30,6 +30,7 @@ EXAMPLES = {  # of docs/extending.md: name and class
     "cost": ("metered-link", "MeteredLink"),
     "local": ("fedprox", "FedProx"),
     "values": ("powers-of-two", "PowersOfTwo"),
+    "server": ("clipped", "Clipped"),
 }
 
 
@@ -73,7 +74,7 @@ def test_a_class_of_extending_is_about_thirty_lines() -> None:
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_the_five_of_extending_run_together_by_name(driver: str) -> None:
+def test_those_of_extending_run_together_by_name(driver: str) -> None:
     with own_names():
         run("docs/extending.md")
         slots: dict[str, Any] = {slot: name for slot, (name, _) in EXAMPLES.items()}

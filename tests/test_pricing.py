@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import gradsift
-from gradsift import Energy, LinkTime, Money, NormalizedTime, WeightedSum, pricing
+from gradsift import Energy, LinkTime, Money, NormalizedTime, WeightedSum, pricing, round
 from gradsift.data import load
 from gradsift.method import Method
 from gradsift.models import model
@@ -60,3 +60,10 @@ def test_some_of_the_clients_make_up_for_those_that_are_not_there() -> None:
 
 def test_a_cost_that_is_measured_has_no_prices() -> None:
     assert pricing.prices(Method.of(cost="measured-time"), 100, 20) is None
+
+
+def test_the_first_guess_of_c_grows_with_the_square_root_of_the_local_steps() -> None:
+    for steps in (1, 4, 16):
+        method = Method.of(cost=LINK, local_steps=steps)
+        server = round.priced(method, round.start(method, torch.zeros(6090)), pricing.prices(method, 6090, 20))
+        assert round.plan(method, server).proposal.memo["c"] == pytest.approx((6090 * steps) ** 0.5)

@@ -1,7 +1,8 @@
 """Federated learning that sends only the most important gradient elements, and learns how many to send.
 
-A method has five slots: what a client computes (``local``), which elements travel (``sparsifier``), how their values
-are rounded (``values``), how many travel (``controller``) and what a round costs (``cost``). ``simulate`` trains with a
+A method has seven slots: what a client computes (``local``), which elements travel (``sparsifier``), how their values
+are rounded up and down (``values``, ``down_values``), what step is made of them (``server``), how many travel
+(``controller``) and what a round costs (``cost``). ``simulate`` trains with a
 method over simulated clients, ``gradsift.flower`` over real ones; both run the round in ``gradsift.round``. The methods
 are those of Han, Wang, Leung, *Adaptive Gradient Sparsification for Efficient Federated Learning* (ICDCS 2020).
 

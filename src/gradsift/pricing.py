@@ -64,4 +64,5 @@ def prices(method: Method, dim: int, clients: int, per_round: int | None = None,
         return expected_traffic(dim, k, down_k, clients=clients, **how)
 
     alike = Prices.of(price, dim)
-    return unequal.prices(method, dim, np.array(alike.k), of_all) or alike
+    found = unequal.prices(method, dim, np.array(alike.k), of_all) or alike
+    return found._replace(gradients=method.local.computations)

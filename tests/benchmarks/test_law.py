@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import law, law_report
+from benchmarks import committed, law, law_report
+from benchmarks.common import ROOT
 from benchmarks.law import AT, Known, Rule
 from benchmarks.law_tasks import TASKS
 from gradsift.control.law import best_k
@@ -50,6 +51,44 @@ def test_the_summary_of_the_page_is_that_of_its_tables() -> None:
     assert f"the rule {np.mean([float(cells[3]) for cells in tasks]):.3f}" in text
     guess = [task.cost(Known(math.sqrt))[:, 3].mean() for task in law.plans(FILE).values()]
     assert f"the guess alone costs {np.mean(guess):.3f}" in text
+
+
+def test_constants_from_other_data_are_chosen_without_it() -> None:
+    tried = law.Tried(FILE)
+    assert tried.best(lambda _: True) == int(tried.errors.sum(axis=1).argmin())
+    rule = tried.rules[tried.best(lambda name: not name.startswith("femnist"))]
+    assert rule != tried.rules[tried.best(lambda name: name.startswith("femnist"))]
+    found = {row[0]: row for row in section("crossed")}
+    assert found["as shipped"][1:4] == ["7", "3", "0.7"]
+    assert float(found["without FEMNIST (4)"][1]) == pytest.approx(rule.waiting, abs=0.05)
+    text, page = (" ".join((ROOT / name).read_text().split()) for name in ("docs/theory.md", "docs/results/regret.md"))
+    ten, hundred = (f"{float(each):.2f}" for each in found["without CIFAR-10 (9)"][5].split(" / ")[2:])
+    assert f"cost {ten} and {hundred} times the best k there at comm_time 10 and 100" in text
+    assert f"would cost {ten} and {hundred} there at 10 and 100" in page
+
+
+def test_ratios_from_the_committed_runs_are_those_of_the_sweeps() -> None:
+    """Of all three seeds they are in the tables that ``gradsift regret`` made."""
+    for name, targets in committed.TARGETS.items():
+        table = (committed.RESULTS / f"regret-{name}.md").read_text()
+        for target in targets:
+            (row,) = (one for one in rows(table) if one[:2] == ["comm_time 10", f"{target:g}"])
+            ours = committed.planned_over_best(name, 10.0, target, committed.SEEDS)
+            assert float(row[4].split()[0]) == pytest.approx(ours, rel=0.006)
+    page = " ".join((ROOT / "docs/results/regret.md").read_text().split())
+    for name, said in (("femnist", "{} to {} times as much as the best fixed k on FEMNIST"), ("cifar10", "{} to {}, ")):
+        wanted = [0.1, 1.0, 10.0, 100.0] if name == "femnist" else [0.1]
+        found = [committed.planned_over_best(name, clock, t) for clock in wanted for t in committed.TARGETS[name]]
+        assert said.format(f"{min(found):.2f}", f"{max(found):.2f}") in page
+
+
+def test_signs_are_counted_by_k_over_the_best() -> None:
+    signs = committed.Signs(np.array([0.2, 0.3, 0.9, 1.5, 9.0]), np.array([1.0, 0.0, 0.0, 1.0, 1.0]))
+    assert signs.shares() == [(2, 0.5), (1, 0.0), (1, 1.0), (1, 1.0)]
+    text = " ".join(law_report.PAGE.read_text().split())
+    (share,) = (row for row in section("signs") if row[:2] == ["CIFAR-10", "10"])
+    assert share[2] == "0.58 of 1,568"
+    assert "54 and 58 % of 1,237 and 1,568 signs ask for a still smaller one" in text
 
 
 def test_what_the_page_says_of_c_is_what_the_table_says() -> None:

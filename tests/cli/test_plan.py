@@ -55,10 +55,13 @@ def test_local_steps_and_bits_are_in_the_printed_command(capsys: pytest.CaptureF
     assert json.loads(Path("plan.json").read_text())["bits"] == [2, 4]
 
 
+@pytest.mark.parametrize("more", [(), ("--local-steps", "4", "--bits", "2,4")], ids=["plain", "local steps, few bits"])
 @pytest.mark.parametrize("up", ["0.1", "100000"])
-def test_the_printed_command_trains_at_that_cost(up: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_printed_command_trains_at_that_cost(
+    up: str, more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
     model = ["--model", "mlp", "--set", "model.hidden=4"]
-    ok("plan", *model, "--up", up, "--down", up, "--latency", "0", "--json", "plan.json")
+    ok("plan", *model, "--up", up, "--down", up, "--latency", "0", "--json", "plan.json", *more)
     written = json.loads(Path("plan.json").read_text())
     command = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  gradsift run"))
     ok(*shlex.split(command)[1:], "--rounds", "5", "--out", "a", "--quiet")

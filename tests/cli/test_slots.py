@@ -1,4 +1,4 @@
-"""The five slots of a method on the command line: by name, as module:Class, from a file, in a resumed run."""
+"""The slots of a method on the command line: by name, as module:Class, from a file, in a resumed run."""
 
 import json
 from pathlib import Path

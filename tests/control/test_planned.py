@@ -133,7 +133,7 @@ def off(used: list[float], wanted: list[float], first: int, last: int) -> float:
 
 # Of 40 seeds, those in which k must be right from 20 to 30 rounds after a change, by noise, comm_time and change. At
 # comm_time 3 a link that becomes ten times faster makes a round 7 % cheaper, at 10 11 %.
-FOLLOWED = {
+FOLLOWED: dict[tuple[float, float, float], int] = {
     (0.05, 3, 0.1): 34,
     (0.05, 10, 0.1): 38,
     (0.05, 30, 0.1): 38,

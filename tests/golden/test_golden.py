@@ -1,4 +1,8 @@
-"""Every run is the one that was recorded before the round was rewritten: the same records, the same weights."""
+"""Every run is the one that was recorded before the round was rewritten: the same records, the same weights.
+
+Three runs whose cost is that of encoded bytes were recorded again when short messages became smaller: "encoded bytes
+learned", "encoded bytes, buffers" and "flower link".
+"""
 
 import math
 from pathlib import Path

@@ -148,7 +148,7 @@ def test_a_plan_at_the_smallest_k_says_so() -> None:
         assert "allowed" not in str(plan)
 
 
-@pytest.mark.parametrize("extreme", [{"up_mbit": 1e-310}, {"compute": 1e308, "local_steps": 20}])
+@pytest.mark.parametrize("extreme", [{"up_mbit": 1e-310}, {"compute": 1e308}])
 def test_a_time_without_end_is_refused_without_a_warning(extreme: dict[str, float]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -28,6 +28,11 @@ def guess(dim: int) -> float:
     return math.sqrt(dim)
 
 
+def local_c(c: float, gradients: int) -> float:
+    """The c of rounds with so many gradients, from that of rounds with one: it grows with their square root."""
+    return c * math.sqrt(gradients)
+
+
 def least_k(dim: int) -> float:
     """The smallest k that is planned: below it training slows down faster than the law says, or stalls."""
     return max(1.0, math.sqrt(dim) / 5)
@@ -46,6 +51,7 @@ class Prices(NamedTuple):
     cost: tuple[float, ...]
     each: tuple[tuple[float, ...], ...] = ()  # if links differ: for each kind of clients its k, and ``k`` is their mean
     kinds: tuple[int, ...] = ()  # the kind of each client
+    gradients: int = 1  # that a client computes in a round
 
     def validate(self) -> None:
         """Refuse numbers that are not finite, negative costs, and k that do not increase."""

@@ -87,7 +87,7 @@ class Planned(Controller[PlannedState]):
             dim=dim,
             low=interval["low"],
             high=interval["high"],
-            guess=project(self.guess * law.guess(dim), 1.0, dim),
+            guess=self._guess(dim),
             log_c=0.0,
             measured=0,
             rounds=0,
@@ -106,7 +106,11 @@ class Planned(Controller[PlannedState]):
         table = None if prices is None else _table(prices)
         if table == state["prices"]:
             return state
-        return {**state, "prices": table, "log_scale": 0.0, "priced": 0, "seen": seen_cost.start(state["high"])}
+        state = {**state, "prices": table, "log_scale": 0.0, "priced": 0, "seen": seen_cost.start(state["high"])}
+        return {**state, "guess": self._guess(state["dim"], 1 if prices is None else prices.gradients)}
+
+    def _guess(self, dim: int, gradients: int = 1) -> float:
+        return project(law.local_c(self.guess * law.guess(dim), gradients), 1.0, dim)
 
     def propose(self, state: PlannedState, number: int) -> Proposal:
         """The k that is planned with what is known; where costs are only seen, it varies so that they can be told."""

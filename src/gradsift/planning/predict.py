@@ -99,11 +99,7 @@ class Setting:
 
     def rounds(self, k: float, c: float) -> float:
         """Rounds to the target at k, over R0."""
-        return law.slowdown(k, self.c_of_round(c)) / self.local_steps
-
-    def c_of_round(self, c: float) -> float:
-        """The c of a round with these local steps, from that of a round with one gradient."""
-        return c * math.sqrt(self.local_steps)
+        return law.slowdown(k, law.local_c(c, self.local_steps)) / self.local_steps
 
     def time(self, k: float, c: float) -> float:
         """Seconds to the target at k, over R0."""
@@ -242,7 +238,7 @@ def _planned(setting: Setting, c: float, fedavg_steps: int) -> Plan:
 
 def _best(setting: Setting, c: float) -> tuple[int, bool, float]:
     """The best k for this c, whether whole vectors are better still, and the seconds to the target over R0."""
-    near = law.best_k(setting.price, setting.c_of_round(c), setting.k_min, setting.k_max)
+    near = law.best_k(setting.price, law.local_c(c, setting.local_steps), setting.k_min, setting.k_max)
     time, k = min((setting.time(k, c), k) for k in (math.floor(near), math.ceil(near)))
     whole = checked_cost(setting.cost, setting.whole(setting.local_steps)) / setting.local_steps
     return (setting.dim, True, whole) if setting.k_max == setting.dim and whole <= time else (k, False, time)

@@ -83,14 +83,14 @@ def _of_local_steps(plan: Plan) -> list[str]:
         return []
     steps = f"{plan.local_steps:,} local steps"
     return [
-        f"At best, {steps} are worth as many gradients, and c grows with their square root, as on FEMNIST; with different"
+        f"At best, {steps} are worth as many gradients, and c grows with their square root, as on FEMNIST; with other"
         " data at each client they are worth less."
     ]
 
 
 def _at_the_floor(plan: Plan) -> str | None:
     """A line where only the smallest k that is allowed keeps k from being smaller."""
-    free = law.best_k(plan.price, plan.c_of_round(plan.c), 1, plan.k_max)
+    free = law.best_k(plan.price, law.local_c(plan.c, plan.local_steps), 1, plan.k_max)
     if plan.dense or plan.k > plan.k_min or free >= plan.k_min:
         return None
     why = ", sqrt(D)/5, below which training may stall" if plan.k_min == math.ceil(law.least_k(plan.dim)) else ""
