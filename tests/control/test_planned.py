@@ -191,7 +191,7 @@ def test_a_straggler_does_not_throw_k_off(times: float, comm_time: float, noise:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("noise", "most"), [(0.05, 1.02), (0.1, 1.025), (0.3, 1.05)])
+@pytest.mark.parametrize(("noise", "most"), [(0.05, 1.03), (0.1, 1.035), (0.3, 1.06)])
 def test_on_a_link_that_is_nearly_free_k_grows_and_stays_large(noise: float, most: float) -> None:
     """Sending everything would cost nothing, and needs R0 rounds: what k costs is its slowdown."""
     c, late = math.sqrt(DIM), []
