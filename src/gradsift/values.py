@@ -160,32 +160,34 @@ def _fixed_point(part: Tensor) -> tuple[Tensor, float]:
     return (part / unit).round().long(), unit
 
 
-def _smallest(part: Tensor) -> Tensor:
-    """The smallest size of each row that bins are made for.
+def _smallest(part: Tensor, positive: Tensor, total: Tensor) -> Tensor:
+    """The smallest size of each row that bins are made for, given which are ``positive`` and what all are together.
 
     In a dense message sizes may be arbitrarily small: those below a quarter of the mean, which a message of the largest
     elements hardly has, all go to the first bin.
     """
-    whole, unit = _fixed_point(part)
-    mean = whole.sum(-1, keepdim=True) * unit / (part > 0).sum(-1, keepdim=True).clamp(min=1)
-    smallest = part.where(part > 0, 1.0).amin(-1, keepdim=True)
+    mean = total / positive.sum(-1, keepdim=True).clamp(min=1)
+    smallest = part.where(positive, 1.0).amin(-1, keepdim=True)
     return torch.maximum(smallest, mean / 4).clamp(max=1.0)
 
 
 def _means(part: Tensor, levels: int) -> Tensor:
     """Each size replaced by the mean of its bin."""
-    power = 1 - torch.arange(1, levels, dtype=part.dtype, device=part.device) / levels
-    bins = torch.searchsorted(_smallest(part) ** power, part, right=True)
     whole, unit = _fixed_point(part)
+    positive = part > 0
+    power = 1 - torch.arange(1, levels, dtype=part.dtype, device=part.device) / levels
+    smallest = _smallest(part, positive, whole.sum(-1, keepdim=True) * unit)
+    bins = torch.searchsorted(smallest**power, part, right=True)
     totals = whole.new_zeros((*part.shape[:-1], levels)).scatter_add_(-1, bins, whole)
-    counts = torch.zeros_like(totals).scatter_add_(-1, bins, (part > 0).long())
-    return (totals / counts.clamp(min=1) * unit).gather(-1, bins).where(part > 0, 0.0)
+    counts = torch.zeros_like(totals).scatter_add_(-1, bins, positive.long())
+    return (totals / counts.clamp(min=1) * unit).gather(-1, bins).where(positive, 0.0)
 
 
 def _drawn(part: Tensor, levels: int, uniform: Tensor) -> Tensor:
     """Each size replaced by the level below or above it at random, or by zero if there is none below."""
     power = torch.linspace(0.0 if levels == 1 else 1.0, 0.0, levels, dtype=part.dtype, device=part.device)
-    above = _smallest(part) ** power
+    whole, unit = _fixed_point(part)
+    above = _smallest(part, part > 0, whole.sum(-1, keepdim=True) * unit) ** power
     nodes = torch.cat([torch.zeros_like(above[..., :1]), above], dim=-1)
     place = torch.searchsorted(above, part, right=True)
     low, high = nodes.gather(-1, place), nodes.gather(-1, (place + 1).clamp(max=levels))
