@@ -132,10 +132,13 @@ def show_batch(device: torch.device, clients: int = 156, k: int = 10_000, dim: i
         assert np.array_equal(single, at_once)
         before = _milliseconds(partial(codec._sizes, uploads, None))
         after = _milliseconds(partial(batch.sizes, uploads, kind))
+        counts = batch._counted(uploads.indices, uploads.values.view(torch.int32), dim, kind)
+        host = _milliseconds(partial(batch._content, counts, k, dim, kind), calls=21)
         label = "exact" if bits is None else str(bits)
-        lines.append([label, f"{before:.0f}", f"{after:.0f}", f"{before / after:.1f}"])
+        lines.append([label, f"{before:.0f}", f"{after:.1f}", f"{before / after:.1f}", f"{host:.2f}"])
     print(f"{clients} messages of {k:,} elements of {dim:,}, on {device}")
-    print(common.markdown(["bits", "one by one, ms", "at once, ms", "ratio"], lines) + "\n", flush=True)
+    heads = ["bits", "one by one, ms", "at once, ms", "ratio", "of it on the host, ms"]
+    print(common.markdown(heads, lines) + "\n", flush=True)
 
 
 def _milliseconds(action: Callable[[], object], calls: int = 7) -> float:

@@ -79,6 +79,28 @@ def test_clusters_blocks_and_runs_of_signs(
     assert sizes[without_zeros].tolist() == np.array(one_by_one(sparse))[without_zeros].tolist()
 
 
+@pytest.mark.parametrize("dim", [2**30 - 1, 2**30, 2**31, 2**32 + 7, 2**48 - 1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dimensions_beyond_short_integers(dim: int, dtype: torch.dtype) -> None:
+    last = torch.tensor([0, 1, dim // 2 - 1, dim // 2, dim - 2, dim - 1])
+    first = torch.tensor([0, 2, 2**29, 2**29 + 1, 2**30 - 3, 2**30 - 2])
+    sparse = Sparse(
+        torch.stack([last, first]), torch.tensor([[1.0, -1, 2, 2, 1, 3], [1, 2, 3, 4, 5, 6]]).to(dtype), dim
+    )
+    sizes = batch.sizes(sparse, number_type(str(dtype).removeprefix("torch.")))
+    assert sizes is not None
+    assert sizes.tolist() == one_by_one(sparse)
+
+
+def test_very_many_levels_beside_few() -> None:
+    """The joined places of the one row would overflow."""
+    sparse = stacked([message(0, 200_000, 70_000), message(1, 200_000, 70_000)])
+    sparse.values[1] = sparse.values[1].sign()
+    sizes = batch.sizes(sparse, number_type("float32"))
+    assert sizes is not None
+    assert sizes.tolist() == one_by_one(sparse)
+
+
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("values", [None, *VALUE_TYPES])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
@@ -107,6 +129,7 @@ def test_one_message_no_message_padded_ones_and_whole_vectors() -> None:
         ([3, 1, 3], 1.0, "index 3 twice in row 1"),
         ([3, 1, -1], 1.0, "index -1, outside"),
         ([3, 1, 90], 1.0, "index 90, outside"),
+        ([3, 1, 2**32 + 2], 1.0, "index 4294967298, outside"),
         ([3, 1, 2], float("nan"), "must be finite, got nan"),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradsift.wire import CodecError, huffman, integers, sets
+from gradsift.wire import CodecError, huffman, integers, sets, values
 from gradsift.wire.bits import (
     Reader,
     byte_count,
@@ -16,6 +16,7 @@ from gradsift.wire.bits import (
     read_varied,
     varint,
 )
+from gradsift.wire.number_types import number_type
 from tests.examples import examples
 
 
@@ -117,6 +118,61 @@ def test_code_lengths_are_huffmans(counts: list[int]) -> None:
         assert spent == optimal_bits(counts)
     assert optimal_bits(counts) <= spent <= 1.01 * optimal_bits(counts)
     assert max(lengths) <= huffman.MAX_LENGTH
+
+
+@given(
+    rows=st.lists(
+        st.one_of(
+            st.lists(st.one_of(st.just(0), st.integers(1, 4), st.integers(1, 10**6)), max_size=60),
+            st.lists(st.integers(0, 3), max_size=256),
+            # Nearly as deep as trees get, so that codes are longer than the limit.
+            st.lists(st.integers(0, 2), min_size=1, max_size=40).map(
+                lambda more: [fibonacci(i) + m for i, m in enumerate(more)]
+            ),
+            st.permutations([1 << place for place in range(40)]),
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+@examples(500)
+def test_sizes_of_many_codes_are_those_of_each(rows: list[list[int]]) -> None:
+    counts = np.zeros((len(rows), max(map(len, rows))), np.int64)
+    for row, numbers in zip(counts, rows, strict=True):
+        row[: len(numbers)] = numbers
+    expected = [huffman.plan(np.zeros(0, np.uint8), np.trim_zeros(row, "b")).size if row.any() else 0 for row in counts]
+    assert huffman.sizes(counts).tolist() == expected
+
+
+def fibonacci(place: int) -> int:
+    first, second = 1, 1
+    for _ in range(place):
+        first, second = second, first + second
+    return first
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=254).filter(any), min_size=1, max_size=5),
+    low_bits=st.integers(0, 30),
+    even=st.booleans(),
+)
+@examples(300)
+def test_low_bits_of_many_messages_are_those_of_each(rows: list[list[int]], low_bits: int, even: bool) -> None:
+    """Also where several numbers of low bits are as good."""
+    if even:
+        rows = [[8 * (number > 2) for number in row[:9]] for row in rows]
+    total = max(map(sum, rows)) or 8
+    counts = np.zeros((len(rows), 254), np.int64)
+    for row, numbers in zip(counts, rows, strict=True):
+        row[: len(numbers)] = numbers
+        row[0] += total - sum(numbers)
+    kind = number_type("float32")
+    least = np.full(len(rows), low_bits)
+    best, symbols = values.best_symbols(counts, least, total, kind)
+    for row, bits, found in zip(counts, best, symbols, strict=True):
+        expected, chosen = values.best_low_bits(np.trim_zeros(row, "b"), low_bits, kind.width)
+        assert bits == expected
+        assert np.trim_zeros(found, "b").tolist() == [0, 0, *chosen.tolist()]
 
 
 def test_codes_longer_than_the_limit_are_shortened_at_little_cost() -> None:

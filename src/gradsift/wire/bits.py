@@ -4,7 +4,7 @@ Every read is checked against the bytes that are left before memory is allocated
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ Bytes = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 Unsigned = NDArray[np.unsignedinteger[Any]]
+Number = TypeVar("Number", int, Ints)
 
 _INTEGER_SIZES = (1, 2, 4)  # sizes in bytes of numpy's unsigned integers; 8 cannot occur here
 _VARINT_BYTES = 9  # 63 bits
@@ -78,8 +79,8 @@ class Reader:
         return np.unpackbits(self.packed(count), count=count, bitorder="little")
 
 
-def byte_count(bits: int) -> int:
-    """Return how many bytes hold ``bits`` bits."""
+def byte_count(bits: Number) -> Number:
+    """Return how many bytes hold ``bits`` bits: one number, or an array of them."""
     return (bits + 7) // 8
 
 
@@ -93,13 +94,18 @@ def varint(number: int) -> bytes:
     return bytes(groups)
 
 
+def varint_sizes(numbers: Ints) -> Ints:
+    """Return how many bytes ``varint`` gives for each number."""
+    return 1 + np.searchsorted(1 << 7 * np.arange(1, _VARINT_BYTES), numbers, side="right")
+
+
 def pack_bits(bits: NDArray[np.uint8] | Mask) -> bytes:
     """Pack an array of bits, one in each element, into bytes; the last byte is padded with zeros."""
     return np.packbits(bits, bitorder="little").tobytes()
 
 
-def fixed_size(count: int, width: int) -> int:
-    """Return how many bytes ``pack_fixed`` needs for ``count`` numbers."""
+def fixed_size(count: int, width: Number) -> Number:
+    """Return how many bytes ``pack_fixed`` needs for ``count`` numbers; for each of an array of widths."""
     return count * (width // 8) + byte_count(count * (width % 8))
 
 

@@ -16,6 +16,7 @@ from gradsift.wire.bits import Bytes, CodecError, Ints, Part, Reader, byte_count
 
 MAX_LENGTH = 15  # of a code, in bits, so that a length fits in four bits
 MAX_SYMBOLS = 256
+_NONE = np.int64(1 << 60)  # in place of a weight; two of them can be added
 
 
 def code_lengths(counts: list[int]) -> list[int]:
@@ -75,17 +76,82 @@ def plan(symbols: Bytes, counts: Ints) -> Part:
     return Part(_size(occurrences, lengths), lambda: _write(symbols, lengths))
 
 
-def size(counts: list[int]) -> int:
-    """Return how many bytes symbols take that occur ``counts`` times; the last one does occur."""
-    return _size(counts, code_lengths(counts))
-
-
 def _size(counts: list[int], lengths: list[int]) -> int:
     ending = [0] * (max(lengths) + 1)  # the number of symbols in the message whose code has that length
     for length, count in zip(lengths, counts, strict=True):
         ending[length] += count
     planes = accumulate(ending[:0:-1])  # bits in each plane, the last plane first
     return 1 + (len(lengths) + 1) // 2 + sum(map(byte_count, planes))
+
+
+def sizes(counts: Ints) -> Ints:
+    """Return how many bytes symbols take that occur as often as each row says, of an array [rows, symbols].
+
+    The code of a row has the symbols up to the last that occurs; 0 if none does. All codes are made at once: the time
+    is that of the steps, as many as the most symbols that occur in a row.
+    """
+    used = counts > 0
+    leaves = used.sum(axis=1)
+    order = np.argsort(-leaves)
+    most = int(leaves.max(initial=0))
+    weights = np.sort(np.where(used, counts, _NONE), axis=1)[order, :most].T
+    deeper = _deeper(weights, leaves[order])
+    before = np.zeros((most + 1, len(counts)), np.int64)  # the weights of the first leaves together
+    np.cumsum(weights, axis=0, out=before[1:])
+    planes = byte_count(before[deeper, np.arange(len(counts))]).sum(axis=0)  # but for the first plane
+    planes[order] = planes.copy()
+    symbols = (used * np.arange(1, counts.shape[1] + 1)).max(axis=1, initial=0)
+    return np.where(leaves > 0, 1 + (symbols + 1) // 2 + byte_count(counts.sum(axis=1)) + planes, 0)
+
+
+def _deeper(weights: Ints, leaves: Ints) -> Ints:
+    """Return how many leaves of each tree have codes longer than 1, 2, ... bits: [lengths, trees].
+
+    ``weights`` [most leaves, trees] ascend in each column up to its number of leaves, which descend from column to
+    column. It is the tree of ``code_lengths``: those leaves are the first ones.
+    """
+    taken = _merged(weights, leaves)
+    trees = np.arange(len(leaves))
+    # The two-queue method takes nodes in an order in which they get ever less deep. So the nodes of one depth are
+    # neighbours in it, and their children, which they took two by two, are those of the next.
+    merge = np.maximum(leaves - 2, 0)  # the first that made a node of this depth
+    deeper: list[Ints] = []
+    while True:
+        first = taken[merge, trees]
+        if not first.any():
+            return np.stack(deeper) if deeper else np.zeros((0, len(leaves)), np.int64)
+        if len(deeper) == MAX_LENGTH - 1:
+            break
+        deeper.append(first)
+        merge = 2 * merge - first
+    too_deep = first.nonzero()[0]
+    result = np.stack(deeper)
+    again = _deeper((weights[:, too_deep] + 1) // 2, leaves[too_deep])
+    result[:, too_deep] = 0
+    result[: len(again), too_deep] = again
+    return result
+
+
+def _merged(weights: Ints, leaves: Ints) -> Ints:
+    """Return how many leaves were taken before each merge of the two-queue method: [merges, trees]; see ``_deeper``."""
+    most, trees = weights.shape
+    nodes = np.full((3, most + 2, trees), _NONE)  # nothing, then leaves, then inner nodes in the order they are made
+    nodes[1, :most] = weights
+    flat, inner_nodes = nodes.reshape(-1), nodes[2]
+    # Where the next two leaves and inner nodes are, less as many rows as there were merges: each merge takes one leaf
+    # and one inner node, or one more of either.
+    places = np.arange(trees) + trees * np.array([most + 2, most + 3, 2 * most + 4, 2 * most + 5])[:, None]
+    one_more = trees * np.array([1, 1, -1, -1])[:, None]
+    taken = np.zeros((max(most, 1), trees), np.int64)
+    unfinished = (leaves[:, None] > np.arange(1, most)).sum(axis=0)  # trees, at each merge: the first ones
+    for merge, left in enumerate(unfinished.tolist()):
+        at, more = places[:, :left], taken[merge + 1, :left]
+        leaf, second_leaf, inner, second_inner = flat[merge * trees :].take(at)
+        # A leaf comes before an inner node of the same weight.
+        np.subtract(second_leaf <= inner, second_inner < leaf, out=more, dtype=np.int64)
+        np.minimum(leaf + np.minimum(second_leaf, inner), inner + second_inner, out=inner_nodes[merge, :left])
+        at += more * one_more
+    return taken.cumsum(axis=0) + np.arange(len(taken))[:, None]
 
 
 def _write(symbols: Bytes, lengths: list[int]) -> bytes:

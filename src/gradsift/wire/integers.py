@@ -24,17 +24,15 @@ def plan(numbers: Ints) -> Part:
         widths = _widths(lengths)
         return symbols.write() + pack_varied(numbers & ((1 << widths) - 1), widths)
 
-    return Part(symbols.size + _rest_size(counts.tolist()), write)
+    return Part(symbols.size + int(rest_sizes(counts)), write)
 
 
-def size(counts: list[int]) -> int:
-    """Return how many bytes numbers take whose bit lengths occur ``counts`` times; the last one does occur."""
-    return huffman.size(counts) + _rest_size(counts)
+def rest_sizes(counts: Ints) -> Ints:
+    """Return how many bytes the bits after the leading 1 take of numbers whose bit lengths occur ``counts`` times.
 
-
-def _rest_size(counts: list[int]) -> int:
-    """The size of the bits after the leading 1."""
-    return byte_count(sum(count * max(length - 1, 0) for length, count in enumerate(counts)))
+    [] for ``counts`` [lengths], [N] for [N, lengths]. The Huffman code of the lengths is not counted.
+    """
+    return byte_count(counts @ np.maximum(np.arange(-1, counts.shape[-1] - 1), 0))
 
 
 def read(reader: Reader, total: int, limit: int) -> Ints:

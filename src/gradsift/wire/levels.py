@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradsift.wire import huffman, sets
-from gradsift.wire.bits import Bytes, CodecError, Part, Reader, Unsigned
+from gradsift.wire.bits import Bytes, CodecError, Ints, Part, Reader, Unsigned
 from gradsift.wire.huffman import MAX_SYMBOLS
 from gradsift.wire.number_types import NumberType, Signed
 
@@ -54,21 +54,23 @@ def _plan_places(places: NDArray[np.intp], levels: int) -> Part:
     return Part(1 + best.size, lambda: bytes([joined]) + best.write())
 
 
-def size(counts: list[list[int]], runs: list[int], total: int, levels: int, kind: NumberType) -> int:
-    """Return how many bytes ``total`` values take, less their signs.
+def sizes(places: list[Ints], runs: Ints, coded: Ints, total: int, levels: Ints, kind: NumberType) -> Ints:
+    """Return how many bytes ``total`` values of each of N messages take, less their signs.
 
-    counts[i] are those of the symbols of 2**i joined places; ``runs``, as for ``sets.mask_size``, of places above 0.
+    ``places`` [N, symbols] says how often each symbol occurs if 1 place is joined to a symbol, 2, 4, ...; ``runs`` and
+    ``coded``, as for ``sets.mask_sizes``, are those of places above 0.
     """
-    table = 1 + kind.base_bytes * levels
-    if levels == 1:
-        return table
-    best, joined = huffman.size(counts[0]), 1
-    while levels ** (2 * joined) <= MAX_SYMBOLS:
-        wider = huffman.size(counts[joined.bit_length()])
-        if wider >= best:
+    best = np.full(len(levels), np.iinfo(np.int64).max)
+    left = (levels > 1).nonzero()[0]
+    for joined, counts in enumerate(places):
+        left = left[levels[left] ** (1 << joined) <= MAX_SYMBOLS]
+        if not len(left):
             break
-        best, joined = wider, 2 * joined
-    return table + 1 + (min(best, sets.mask_size(runs, total)) if levels == 2 else best)
+        wider = huffman.sizes(counts[left, : int(levels[left].max()) ** (1 << joined)])
+        left, wider = left[wider < best[left]], wider[wider < best[left]]
+        best[left] = wider
+    best = np.where(levels == 2, np.minimum(best, sets.mask_sizes(runs, coded, total)), best)
+    return 1 + kind.base_bytes * levels + np.where(levels > 1, 1 + best, 0)
 
 
 def read(reader: Reader, total: int, kind: NumberType) -> Signed:

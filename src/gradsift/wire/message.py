@@ -2,6 +2,7 @@
 
 import zlib
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ import torch
 from gradsift import check
 from gradsift.sparse import Sparse
 from gradsift.wire import levels, sets, values
-from gradsift.wire.bits import CodecError, Ints, Part, Reader, varint
+from gradsift.wire.bits import CodecError, Ints, Mask, Part, Reader, varint
 from gradsift.wire.integers import MAX_BITS
 from gradsift.wire.number_types import NAMES, TYPES, NumberType, Signed, number_type
 
@@ -72,7 +73,11 @@ def _plan_values(signed: Signed, kind: NumberType, before: int) -> tuple[int, Pa
     return kind.table_code, table
 
 
-def has_room(count: int, size: int) -> bool:
+@overload
+def has_room(count: int, size: int) -> bool: ...
+@overload
+def has_room(count: int, size: Ints) -> Mask: ...
+def has_room(count: int, size: int | Ints) -> bool | Mask:
     """Whether ``size`` bytes, from the indices to the checksum, may hold ``count`` elements: at least a bit each."""
     return count <= 8 * size
 

@@ -9,7 +9,7 @@ from operator import attrgetter
 import numpy as np
 
 from gradsift.wire import integers
-from gradsift.wire.bits import CodecError, Ints, Mask, Part, Reader, byte_count, pack_bits, varint
+from gradsift.wire.bits import CodecError, Ints, Mask, Part, Reader, byte_count, pack_bits, varint, varint_sizes
 
 BITMAP, GAPS, RUNS = 0, 1, 2  # modes; RUNS + 1 means that the first run is of members
 
@@ -33,25 +33,25 @@ def plan_indices(indices: Ints, total: int) -> Part:
     return best if best.size <= 1 + byte_count(total) else _plan_bitmap(_mask(indices, total))
 
 
-def indices_size(gaps: list[int], runs: list[int], breaks: int, total: int) -> int:
-    """Return the size of a set of at most half of ``total`` indices, of which ``breaks`` do not follow their neighbour.
+def indices_sizes(gaps: Ints, runs: Ints, coded: Ints, breaks: Ints, count: int, total: int) -> Ints:
+    """Return the sizes of sets [N] of ``count`` indices, at most half of ``total``.
 
-    ``gaps`` and ``runs`` say how often each bit length occurs, of the gaps and of the lengths of runs minus one.
+    ``gaps`` and ``runs`` are the sizes of the gaps and of the lengths of ``coded`` runs minus one, as integers;
+    ``breaks`` of the indices do not follow their neighbour.
     """
-    size = 1 + integers.size(gaps)
-    if breaks < _MAX_BREAKS_PER_MEMBER * sum(gaps):
-        size = min(size, _runs_size(runs))
-    return min(size, 1 + byte_count(total))
+    few = breaks < _MAX_BREAKS_PER_MEMBER * count
+    best = np.where(few, np.minimum(gaps, _runs_sizes(runs, coded)), gaps)
+    return 1 + np.minimum(best, byte_count(total))
 
 
-def mask_size(runs: list[int], total: int) -> int:
-    """Return the size of a mask of ``total`` bits; ``runs`` as in ``indices_size``, without the last run."""
-    bitmap = 1 + byte_count(total)
-    return bitmap if sum(runs) > _MAX_CHANGES_PER_BIT * total else min(bitmap, _runs_size(runs))
+def mask_sizes(runs: Ints, coded: Ints, total: int) -> Ints:
+    """Return the sizes of masks [N] of ``total`` bits; ``runs`` and ``coded`` as in ``indices_sizes``."""
+    few = coded <= _MAX_CHANGES_PER_BIT * total
+    return 1 + np.where(few, np.minimum(_runs_sizes(runs, coded), byte_count(total)), byte_count(total))
 
 
-def _runs_size(runs: list[int]) -> int:
-    return 1 + len(varint(sum(runs))) + (integers.size(runs) if sum(runs) else 0)
+def _runs_sizes(runs: Ints, coded: Ints) -> Ints:
+    return varint_sizes(coded) + np.where(coded, runs, 0)
 
 
 def plan_mask(mask: Mask) -> Part:

@@ -14,7 +14,8 @@ from gradsift.wire.huffman import MAX_SYMBOLS
 from gradsift.wire.number_types import NumberType, Signed
 
 ZERO, NEGATIVE_ZERO, FIRST = 0, 1, 2  # symbols; from FIRST on: (magnitude - base) >> low_bits
-_BUCKETS = MAX_SYMBOLS - FIRST
+BUCKETS = MAX_SYMBOLS - FIRST
+_UNSURE = 1e-9  # bits for each value: far above rounding errors
 
 
 def plan(signed: Signed, kind: NumberType) -> Part:
@@ -49,15 +50,15 @@ def plan(signed: Signed, kind: NumberType) -> Part:
 def _low_bits(above: Unsigned, width: int) -> int:
     if not len(above):
         return 0
-    low_bits = least_low_bits(int(above.max()))
+    low_bits = _least_low_bits(int(above.max()))
     counts = np.bincount((above >> above.dtype.type(low_bits)).astype(np.uint8))
     return best_low_bits(counts, low_bits, width)[0]
 
 
-def least_low_bits(largest: int) -> int:
+def _least_low_bits(largest: int) -> int:
     """Return how many low bits must be raw for the others to be a symbol, of differences up to ``largest``."""
     low_bits = max(0, largest.bit_length() - 8)
-    return low_bits + (largest >> low_bits >= _BUCKETS)
+    return low_bits + (largest >> low_bits >= BUCKETS)
 
 
 def best_low_bits(counts: Ints, low_bits: int, width: int) -> tuple[int, Ints]:
@@ -80,11 +81,43 @@ def best_low_bits(counts: Ints, low_bits: int, width: int) -> tuple[int, Ints]:
     return best
 
 
-def size(counts: Ints, low_bits: int, kind: NumberType) -> int:
-    """Return how many bytes values without zeros take, less their signs; ``counts`` as for ``best_low_bits``."""
-    low_bits, counts = best_low_bits(counts, low_bits, kind.width)
-    coarse = huffman.size([0] * FIRST + counts.tolist())
-    return kind.base_bytes + 1 + coarse + fixed_size(int(counts.sum()), low_bits)
+def best_symbols(counts: Ints, low_bits: Ints, total: int, kind: NumberType) -> tuple[Ints, Ints]:
+    """Return the best low bits of messages without zeros [N], and how often each symbol then occurs [N, symbols].
+
+    ``counts`` [N, high bits] and ``low_bits`` [N] as for ``best_low_bits``; every message has ``total`` values.
+    """
+    lengths = counts.shape[1] - (counts[:, ::-1] > 0).argmax(axis=1)
+    best, best_bits = low_bits.copy(), np.full(len(counts), np.inf)
+    symbols = np.zeros((len(counts), FIRST + int(lengths.max())), np.int64)
+    looking, unsure = low_bits < kind.width, np.zeros(len(counts), np.bool_)
+    halved, raw, length = counts[:, : int(lengths.max())].astype(np.float64), low_bits, lengths
+    tried = []
+    while looking.any():
+        tried.append(halved)
+        used = np.maximum(halved, 1.0)
+        entropy = total * np.log2(total) - np.einsum("ij,ij->i", used, np.log2(used))
+        bits = np.maximum(entropy, total) + total * raw + 4 * length
+        above = bits - best_bits
+        unsure |= looking & (np.minimum(np.abs(above), np.abs(above - total)) < _UNSURE * total)
+        better = looking & (above < 0)
+        best[better], best_bits[better] = raw[better], bits[better]
+        looking &= (length > 1) & (above <= total) & (raw + 1 < kind.width)
+        odd, halved = halved[:, 1::2], halved[:, ::2].copy()
+        halved[:, : odd.shape[1]] += odd
+        length, raw = (length + 1) // 2, raw + 1
+    for halvings, tried_counts in enumerate(tried):
+        rows = (best - low_bits == halvings).nonzero()[0]
+        symbols[rows, FIRST : FIRST + tried_counts.shape[1]] = tried_counts[rows]
+    for row in unsure.nonzero()[0]:  # rounding errors might decide: let them do so in the same way
+        best[row], chosen = best_low_bits(counts[row, : lengths[row]], int(low_bits[row]), kind.width)
+        symbols[row] = 0
+        symbols[row, FIRST : FIRST + len(chosen)] = chosen
+    return best, symbols
+
+
+def sizes(codes: Ints, low_bits: Ints, count: int, kind: NumberType) -> Ints:
+    """Return how many bytes ``count`` values without zeros take, less their signs; ``codes`` for their symbols."""
+    return kind.base_bytes + 1 + codes + fixed_size(count, low_bits)
 
 
 def read(reader: Reader, total: int, kind: NumberType) -> Signed:
