@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from benchmarks import common
 from gradsift import Sparse, top_k
+from gradsift.values import FewBits
 from gradsift.wire import batch, codec, encode
 from gradsift.wire.levels import MAX_LEVELS
 from gradsift.wire.number_types import number_type
@@ -26,20 +27,8 @@ BITS = (1, 2, 3, 4, 8)
 
 
 def rounded(sparse: Sparse, bits: int) -> Sparse:
-    """A sign and one of 2**(bits - 1) levels: bins equal in log |value|, each level the mean of its bin; [k] or [N, k].
-
-    Values must not be zero.
-    """
-    if sparse.values.dim() == 2:
-        rows = [rounded(Sparse(i, v, sparse.dim), bits) for i, v in zip(sparse.indices, sparse.values, strict=True)]
-        return Sparse(sparse.indices, torch.stack([row.values for row in rows]), sparse.dim)
-    bins = 2 ** (bits - 1)
-    size = sparse.values.abs().double()
-    height = (size / size.min()).log()
-    place = (bins * height / height.max().clamp(min=1e-300)).long().clamp(max=bins - 1)
-    total = torch.zeros(bins, dtype=torch.float64).index_add(0, place, size)
-    mean = total / torch.bincount(place, minlength=bins).clamp(min=1)
-    return Sparse(sparse.indices, (mean[place] * sparse.values.sign()).to(sparse.values.dtype), sparse.dim)
+    """The message [k] or [N, k] with values of so many bits."""
+    return FewBits(bits).rounded(sparse)
 
 
 def bound(sparse: Sparse) -> float:

@@ -15,7 +15,8 @@ class Scaffold(LocalSteps):
     """Local steps with the drift correction of SCAFFOLD (Karimireddy et al., ICML 2020), which is sent for nothing.
 
     Each step adds c - c_i to the gradient of client i, where c_i is the mean of its gradients in the round before, and
-    c the mean of all c_i. For an experiment only: all clients take part, in one chunk, and a run cannot be resumed.
+    c the mean of all c_i. For an experiment only: all clients take part, in one chunk, a run cannot be resumed, and of
+    the options of local steps only the rate counts. A residual of zeros begins a new run.
     """
 
     memory: ClassVar[dict[str, Tensor]] = {}
@@ -23,7 +24,7 @@ class Scaffold(LocalSteps):
     def accumulate(self, residual: Tensor, weights: Tensor, lr: float, add_gradients: AddGradients) -> None:
         """a_i <- a_i + drift / lr."""
         own = self.memory.get("own")
-        own = torch.zeros_like(residual) if own is None or own.shape != residual.shape else own
+        own = torch.zeros_like(residual) if own is None or not residual.any() else own
         correction = own.mean(dim=0) - own
         gradients, drift = torch.zeros_like(residual), torch.zeros_like(residual)
         for step in range(self.steps):

@@ -34,6 +34,7 @@ NOT_RUN = {
     "gradsift paper --scale paper": "needs FEMNIST and a GPU",
     "gradsift regret --like": "needs FEMNIST or CIFAR-10, and a GPU",
     "gradsift regret --rounds 900": "takes several minutes",
+    "python -m benchmarks.local_steps run": "needs FEMNIST or CIFAR-10, and a GPU",
 }
 
 

@@ -94,6 +94,21 @@ def test_bounds_hold_for_every_client() -> None:
     assert max(k) <= 150
 
 
+@pytest.mark.parametrize("ratio", [10, 100, 1000])
+@pytest.mark.parametrize("options", [{}, {"k_max": 300}], ids=["free", "bounded"])
+def test_the_mean_that_is_learned_from_is_that_of_the_clients(ratio: float, options: dict[str, Any]) -> None:
+    """Not a k beyond the largest mean that the links allow, where more would seem to cost nothing."""
+    controller, cost = Planned(**options), link(up_bandwidth=[1e5 / ratio] * 2 + [1e5] * 4)
+    table = prices(cost)
+    proposal = controller.propose(controller.priced(controller.init(DIM), table), 1)
+    assert isinstance(proposal.k, tuple)
+    assert proposal.memo["mean_k"] == pytest.approx(CLIENTS / sum(1 / k for k in proposal.k))
+    if not options:
+        c, means = law.guess(DIM), np.array(table.k)
+        best = means[np.argmin(np.array(table.cost) * law.slowdown(means, c))]
+        assert proposal.memo["mean_k"] == pytest.approx(best, rel=0.25)
+
+
 def test_other_messages_than_the_largest_elements_stay_equally_long() -> None:
     assert prices(link(), sparsifier="periodic-k").each == ()
 

@@ -2,8 +2,8 @@
 
 A round takes as long as its slowest client. For every largest k there is a time T, and each client sends as many
 elements as it can in T; what the server sends back, k elements, is the same for all. Which T is best depends on how
-many rounds more are needed if some clients send less: by the law of ``control.law`` (1 + c/k_i)^0.7 of client i, the
-mean over the clients. The mean of c/k_i is c over the harmonic mean of the k_i, which therefore takes the place of k.
+many rounds more are needed if some clients send less: by the law of ``control.law`` (1 + c/k)^0.7, where k is the
+harmonic mean of the clients' k_i, since c/k is then the mean of c/k_i.
 
 Shapes: N clients, C kinds of clients with equal links, P points of the table of prices.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gradsift.control.law import Floats, Prices, guess, least_k, slowdown
+from gradsift.control.law import Floats, Prices, guess, least_k, local_c, slowdown
 from gradsift.cost import Traffic
 from gradsift.method import Method
 from gradsift.sparsify.base import TopKUpload
@@ -36,7 +36,8 @@ def prices(method: Method, dim: int, points: Floats, expect: Expect) -> Prices |
     both, kind = np.unique(np.concatenate([up, down]), axis=1, return_inverse=True)
     share = np.bincount(kind.reshape(-1)) / up.shape[1]
     sending, receiving = both[: len(points)], both[len(points) :] - both[0]  # [P, C]: their sum is the time of a round
-    found = [_shared(points, sending, receiving[place], share, guess(dim), place, dim) for place in range(len(points))]
+    c = local_c(guess(dim), method.local.computations)
+    found = [_shared(points, sending, receiving[place], share, c, place, dim) for place in range(len(points))]
     mean, time, each = (np.array(column) for column in zip(*found, strict=True))
     ascending = np.flatnonzero(np.diff(np.maximum.accumulate(mean), prepend=0.0) > 0)
     table = [tuple(row) for row in each[ascending].T.tolist()]
@@ -55,5 +56,6 @@ def _shared(
     candidates = np.geomspace(min(shortest, longest), longest, TIMES) if longest > 0 else np.array([longest])
     each = np.stack([np.interp(candidates, column[: place + 1], points[: place + 1]) for column in times.T], axis=1)
     each = each.clip(least, points[place])
-    best = int(np.argmin(candidates * (slowdown(each, c) @ share)))
-    return float(1 / (share / each[best]).sum()), float(candidates[best]), each[best]
+    mean = 1 / (1 / each @ share)
+    best = int(np.argmin(candidates * slowdown(mean, c)))
+    return float(mean[best]), float(candidates[best]), each[best]

@@ -49,7 +49,9 @@ class Prices(NamedTuple):
 
     k: tuple[float, ...]
     cost: tuple[float, ...]
-    each: tuple[tuple[float, ...], ...] = ()  # if links differ: for each kind of clients its k, and ``k`` is their mean
+    each: tuple[
+        tuple[float, ...], ...
+    ] = ()  # if links differ: for each kind of clients its k, and ``k`` is their harmonic mean
     kinds: tuple[int, ...] = ()  # the kind of each client
     gradients: int = 1  # that a client computes in a round
 
@@ -73,10 +75,10 @@ class Prices(NamedTuple):
         """The cost of a round at each k."""
         return np.interp(k, self.k, self.cost)
 
-    def shared(self, k: float, low: float, high: float) -> float | tuple[float, ...]:
-        """k itself, or the k of each client whose mean it is, from ``low`` to ``high``."""
+    def shared(self, k: float, low: float, high: float) -> tuple[float, ...]:
+        """The k of each client whose mean k is, from ``low`` to ``high``."""
         own = [min(max(float(np.interp(k, self.k, one)), low), high) for one in self.each]
-        return tuple(own[kind] for kind in self.kinds) if own else k
+        return tuple(own[kind] for kind in self.kinds)
 
     @property
     def base(self) -> float:

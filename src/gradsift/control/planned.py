@@ -9,6 +9,7 @@ The waiting time of a task grows with the cube root of the rounds, so c is a mul
 """
 
 import math
+import statistics
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypedDict
 
@@ -116,9 +117,12 @@ class Planned(Controller[PlannedState]):
         """The k that is planned with what is known; where costs are only seen, it varies so that they can be told."""
         c, low, high = current_c(state), state["low"], state["high"]
         if state["prices"] is not None:
-            k = law.search(_corrected(state), c, low, high)
-            each = _prices(state).shared(k, low, high)
-            return Proposal(number, each, memo={"c": c, "mean_k": k} if isinstance(each, tuple) else {"c": c})
+            prices = _prices(state)
+            if not prices.each:
+                return Proposal(number, law.search(_corrected(state), c, low, high), memo={"c": c})
+            least, most = (project(bound, prices.k[0], prices.k[-1]) for bound in (low, high))
+            each = prices.shared(law.search(_corrected(state), c, least, most), low, high)
+            return Proposal(number, each, memo={"c": c, "mean_k": statistics.harmonic_mean(each)})
         known = seen_cost.estimate(state["seen"])
         k = math.sqrt(c * state["dim"])  # as if sending everything took about as long as computing
         if known is not None:

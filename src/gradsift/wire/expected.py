@@ -61,7 +61,8 @@ def _value_bits(dim: int, k: float, values: str) -> float:
 def _level_bytes(dim: int, k: float, levels: int, level_bytes: int) -> float:
     """The bytes of values rounded to levels, and of the table of those levels that occur."""
     threshold = math.log(dim / k)
-    smallest, largest = threshold + 1 / (k + 1), threshold + math.log(k) + _EULER
+    largest = threshold + math.log(k) + _EULER
+    smallest = min(max(threshold + 1 / (k + 1), (threshold + 1) / 4), largest)  # as ``FewBits`` has it
     edges = [smallest * math.pow(largest / smallest, level / levels) for level in range(1, levels)]
     above = [1.0, *(math.exp(threshold - edge) for edge in edges), 0.0]
     shares = [lower - upper for lower, upper in pairwise(above)]
