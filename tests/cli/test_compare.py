@@ -37,7 +37,7 @@ def test_the_numbers_are_the_same_however_many_run_at_a_time(capsys: pytest.Capt
     assert one == two
     assert len([name for name in one if name.startswith("fixed@")]) > 2
     said = capsys.readouterr()
-    assert said.out.count("in hindsight: the lowest loss at cost ") == 2  # none reaches 80 %
+    assert said.out.count("in hindsight: the highest accuracy at cost ") == 2  # none reaches 80 %
     assert "1/9 planned-seed0  round" in said.err  # one after another
     assert "9 of 9 runs" in said.err  # side by side
 

@@ -82,7 +82,12 @@ def test_the_command_line_has_the_defaults_of_the_page() -> None:
     differs = {name for name, row in table("argument").items() if row[2]}
     assert differs == {"controller", "lr", "rounds", "device", "out", "resume", "extra_config"}
     for name, row in {**table("argument"), **table("setting")}.items():
-        if name in options and name not in differs | {"cost", "values"}:  # None stands for the default of these
+        if name in options and name not in differs | {
+            "cost",
+            "values",
+            "down_values",
+            "server",
+        }:  # None stands for the default of these
             assert str(options[name]) == row[0].strip('"').removeprefix("torch."), name
     assert set(SETTINGS) - set(options) == {"eval_batch", "clients_per_chunk"}
     assert (options["rounds"], options["device"]) == (300, "auto")

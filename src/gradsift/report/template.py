@@ -86,8 +86,8 @@ footer { margin-top: 3rem; padding-bottom: 2.5rem; font-size: .86rem; color: var
   figure { padding: 0; border: 0; margin: 0 0 7mm; }
   figcaption { font-size: 7.5pt; }
   table { font-size: 7.5pt; }
-  th, td, .summary td, .summary thead th { padding: 3px 4px; }
-  .summary tbody th { min-width: 6rem; }
+  th, td, .summary td, .summary thead th { padding: 3px 2px; }
+  .summary tbody th { min-width: 4.5rem; }
   .spread, .note, caption { font-size: 6.5pt; }
 }
 """
